@@ -1,0 +1,2 @@
+//! Micro-benchmarks and recorded results.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! The static configuration file, typed and checked.
+#![forbid(unsafe_code)]

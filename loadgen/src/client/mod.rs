@@ -1,0 +1,1 @@
+//! Client workloads: conversations, open-loop arrivals, trace replay.

@@ -1,0 +1,5 @@
+//! Client workloads and simulated engines.
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod engine;

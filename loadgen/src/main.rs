@@ -1,0 +1,4 @@
+//! Command line of the load generator.
+#![forbid(unsafe_code)]
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Command line of the proxy.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! What routing needs from a request body.

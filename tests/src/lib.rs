@@ -1,0 +1,2 @@
+//! Harness shared by the whole-process tests.
+#![forbid(unsafe_code)]
