@@ -1,1 +1,91 @@
-//! Every bound of the product, with its reason. Nothing grows without one of these.
+//! Every bound of the proxy, with its reason. Nothing grows without one of these; what an operator may
+//! change is in the configuration, with its own bounds.
+
+// --- Shards -----------------------------------------------------------------------------------------
+
+/// How often a shard looks at its deadlines, ms. Timeouts are seconds, so this is exact enough, and 20
+/// wake-ups a second cost nothing measurable.
+pub const TICK_MS: u64 = 50;
+/// How often a shard looks at its idle upstream connections, ms: an engine's close is noticed within
+/// this, and again when the connection is taken.
+pub const POOL_SWEEP_MS: u64 = 250;
+/// Submission-queue entries of a shard's ring. One turn of the loop rarely starts more operations; when
+/// it does, the ring submits early.
+pub const RING_ENTRIES: u32 = 4096;
+/// Connections the kernel may queue on a listener before a shard accepts them.
+pub const LISTEN_BACKLOG: i32 = 4096;
+/// How long accepting pauses after the process ran out of descriptors, ms.
+pub const ACCEPT_PAUSE_MS: u64 = 50;
+/// Descriptors kept back from client connections for admin, probes, logs and listeners.
+pub const DESCRIPTORS_RESERVED: u64 = 256;
+
+// --- Buffers ----------------------------------------------------------------------------------------
+
+/// First size of a connection's read buffer, bytes: several SSE events, one page.
+pub const READ_BUFFER_FIRST: usize = 4 * 1024;
+/// Largest size of a read buffer, bytes. A read that fills its buffer quadruples it up to here, so bulk
+/// bodies move in few reads and token streams keep their page.
+pub const READ_BUFFER_MAX: usize = 64 * 1024;
+/// Request bodies up to this many bytes are sent in one write together with the head, at the price of a
+/// copy that is cheaper than a second operation.
+pub const SEND_TOGETHER_MAX: usize = 16 * 1024;
+/// What is set aside at once for a body whose length the client declared, bytes; beyond it the buffer
+/// grows with what really arrives, so a declared length alone never costs memory.
+pub const BODY_RESERVE_MAX: usize = 1024 * 1024;
+/// Pipelined bytes taken in while a request is being served, bytes. More stays in the kernel.
+pub const PIPELINED_MAX: usize = 64 * 1024;
+/// What is kept of a reply before it is decided that the reply goes to the client, bytes. An error event
+/// is a few hundred bytes; a first event longer than this is content.
+pub const HELD_REPLY_MAX: usize = 256 * 1024;
+/// Interim (1xx) replies skipped before the real one; more is an upstream that never answers.
+pub const INTERIM_REPLIES_MAX: u32 = 16;
+/// The last bytes of a non-streamed reply kept to read its usage from, bytes.
+pub const USAGE_TAIL_BYTES: usize = 8 * 1024;
+/// An open chunk is filled up with blank lines, so that an error event can follow a broken stream, only
+/// when at most this many bytes are missing.
+pub const CHUNK_FILL_MAX: u64 = 64 * 1024;
+/// How long a connection whose request was refused unread is drained before it closes, ms: closing with
+/// unread bytes would reset it and take our answer away.
+pub const LINGER_MS: u64 = 1_000;
+/// How much is drained in that time, bytes.
+pub const LINGER_BYTES_MAX: usize = 1024 * 1024;
+
+// --- Upstream ---------------------------------------------------------------------------------------
+
+/// Idle connections one shard keeps to one backend. llama.cpp spends a thread on each.
+pub const POOL_IDLE_PER_BACKEND_MAX: usize = 128;
+/// How many backends one request may be sent to before its last error is the answer.
+pub const ATTEMPTS_MAX: u32 = 8;
+/// Retry budget: retries allowed as a share of requests, per mille, so that retries cannot double a
+/// failing fleet's load …
+pub const RETRY_SHARE_PERMILLE: u64 = 200;
+/// … and the retries always allowed, so that a quiet proxy may retry at all.
+pub const RETRY_FLOOR: u64 = 16;
+/// Consecutive failures that open a backend's breaker.
+pub const BREAKER_FAILURES: u32 = 3;
+/// First and longest time a breaker stays open before the next probe, ms.
+pub const BREAKER_OPEN_FIRST_MS: u64 = 1_000;
+/// See [`BREAKER_OPEN_FIRST_MS`].
+pub const BREAKER_OPEN_MAX_MS: u64 = 60_000;
+/// Pause before an engine that said "full" is asked again, ms.
+pub const BUSY_PAUSE_MS: u64 = 100;
+
+// --- Waiting ----------------------------------------------------------------------------------------
+
+/// How often waiting requests are called to look for room freed by other shards, ms.
+pub const WAIT_PULSE_MS: u64 = 2;
+/// How many are called in one pulse; bounds the work of a pulse, not the room.
+pub const WAIT_CALLED_PER_PULSE: usize = 8;
+/// One millisecond of waiting counts as this many tokens of prefill less (500 tokens a second was best
+/// or near best on every measured workload).
+pub const WAIT_AGEING_TOKENS_PER_MS: u64 = 1;
+
+// --- Learning ---------------------------------------------------------------------------------------
+
+/// Notes from the shards waiting for the learn thread. At 100,000 requests a second this is 80 ms; a full
+/// queue drops the note and counts it, it never makes a shard wait.
+pub const NOTES_MAX: usize = 16 * 1024;
+/// Bytes of a model's name kept in records, logs and metrics.
+pub const MODEL_NAME_BYTES_MAX: usize = 128;
+/// Bytes of a path kept in records and logs.
+pub const PATH_BYTES_MAX: usize = 256;

@@ -1,0 +1,286 @@
+//! Finding a request its backend: decide, reserve, and wait, bounded, while everything is full.
+//!
+//! The decision itself is the index crate's; this module brings it its inputs and does the waiting. A
+//! slot is always held before anything is sent, and given back exactly once, by dropping [`Slot`].
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use index::{Ask, BackendId, BackendSet, ConversationKey, Decision, Nowhere, Reservation, SequenceHash};
+
+use crate::alarm::{Alarm, Raced, race};
+use crate::answer::Situation;
+use crate::clock;
+use crate::limits::BUSY_PAUSE_MS;
+use crate::published::Routes;
+use crate::shard::Shard;
+
+/// What the decision needs to know of a request.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Model asked for; `None` goes to any backend.
+    pub model: Option<Box<str>>,
+    /// Fingerprint of its prompt.
+    pub blocks: Vec<SequenceHash>,
+    /// Canonical bytes of its prompt.
+    pub canonical_bytes: u64,
+    /// Tokens its reply may take, as budgeted.
+    pub output_tokens: u64,
+    /// Whose conversation it is.
+    pub conversation: Option<ConversationKey>,
+    /// Whether it takes a slot; side calls do not.
+    pub reserves: bool,
+}
+
+/// A held slot, given back when dropped; whoever waits on this shard is then called.
+#[derive(Debug)]
+pub struct Slot {
+    reservation: Option<Reservation<'static>>,
+    shard: Rc<Shard>,
+}
+
+impl Slot {
+    /// The first token came: the prefill work is done and no longer counts.
+    pub fn prefill_done(&self) {
+        if let Some(reservation) = &self.reservation {
+            reservation.prefill_done();
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        drop(self.reservation.take());
+        if !self.shard.room.is_empty() {
+            self.shard.room.call(clock::now().millis(), 1);
+        }
+    }
+}
+
+/// A backend found, with its slot.
+#[derive(Debug)]
+pub struct Placement {
+    /// Where to.
+    pub backend: BackendId,
+    /// Its slot; `None` for side calls.
+    pub slot: Option<Slot>,
+    /// Why there.
+    pub decision: Option<Box<Decision>>,
+    /// Prompt tokens as estimated.
+    pub prompt_tokens: u64,
+}
+
+/// Why a request found none.
+#[derive(Debug)]
+pub enum Unplaced {
+    /// Answer the client this.
+    Answer(Situation, Option<Box<Decision>>),
+    /// The client left while waiting.
+    ClientGone,
+}
+
+/// Backends this request must not go to any more.
+#[derive(Debug, Default)]
+pub struct Excluded {
+    /// Tried and broken: for good.
+    pub broken: BackendSet,
+    /// Said they were full: for a pause.
+    pub busy: BackendSet,
+}
+
+impl Excluded {
+    fn all(&self) -> BackendSet {
+        let mut all = self.broken.clone();
+        all.union(&self.busy);
+        all
+    }
+}
+
+/// Whether the fleet serves this model at all.
+pub fn serves(shard: &Shard, routes: &Routes, model: Option<&str>) -> bool {
+    shard.pool_of(routes, model).is_some()
+}
+
+/// Finds a backend and holds its slot. `waited_ms` accumulates over the attempts of one request.
+///
+/// # Errors
+/// See [`Unplaced`].
+pub async fn place<W: Future<Output = ()>>(
+    shard: &Rc<Shard>,
+    plan: &Plan,
+    excluded: &mut Excluded,
+    waited_ms: &mut u64,
+    alarm: &Alarm,
+    mut gone: Pin<&mut W>,
+) -> Result<Placement, Unplaced> {
+    let mut queued: Option<Queued> = None;
+    loop {
+        let tried = try_place(shard, plan, &excluded.all(), *waited_ms);
+        let (full, decision) = match tried {
+            Ok(placement) => return Ok(placement),
+            Err(refused) => refused,
+        };
+        if full == Full::Never && excluded.busy.is_empty() {
+            return Err(Unplaced::Answer(Situation::NoHealthyBackend, decision));
+        }
+        let routing = &shard.shared.config.routing;
+        if *waited_ms >= routing.queue_wait_ms {
+            return Err(Unplaced::Answer(Situation::NoRoom, decision));
+        }
+        let place = match queued.take() {
+            Some(place) => place,
+            None => match Queued::enter(shard, plan, decision.as_deref()) {
+                Some(place) => place,
+                None => return Err(Unplaced::Answer(Situation::NoRoom, decision)),
+            },
+        };
+        let pause = match full {
+            Full::Never => BUSY_PAUSE_MS,
+            Full::Home => routing.home_wait_ms.saturating_sub(*waited_ms).max(1),
+            Full::Everywhere => routing.queue_wait_ms.saturating_sub(*waited_ms).max(1),
+        };
+        let began = clock::now();
+        alarm.set(began.millis(), pause);
+        if race(alarm, gone.as_mut(), place.ticket.called()).await == Raced::Gone {
+            return Err(Unplaced::ClientGone);
+        }
+        let now = clock::now();
+        *waited_ms += now.since(began).div_ceil(1000);
+        if full == Full::Never && now.since(began) >= BUSY_PAUSE_MS * 1000 {
+            excluded.busy = BackendSet::default();
+        }
+        queued = Some(place);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Full {
+    /// No backend would take it even when idle.
+    Never,
+    /// The conversation's home has no room yet.
+    Home,
+    /// Nothing has room yet.
+    Everywhere,
+}
+
+type Refused = (Full, Option<Box<Decision>>);
+
+fn try_place(
+    shard: &Rc<Shard>,
+    plan: &Plan,
+    excluded: &BackendSet,
+    waited_ms: u64,
+) -> Result<Placement, Refused> {
+    let mut routes = shard.routes.borrow_mut();
+    let routes = routes.load();
+    let Some(pool) = shard.pool_of(routes, plan.model.as_deref()) else {
+        return Err((Full::Never, None));
+    };
+    if !plan.reserves {
+        return any_backend(shard, &pool.backends, excluded).ok_or((Full::Never, None));
+    }
+    let ask = ask_of(shard, plan, pool, excluded, waited_ms);
+    let prompt_tokens = ask.prompt_tokens;
+    let mut reader = shard.reader.borrow_mut();
+    let picked = shard.picker.borrow_mut().pick(&shard.shared.fleet, reader.load(), &ask);
+    match picked {
+        Ok(placed) => Ok(Placement {
+            backend: placed.reservation.backend(),
+            slot: Some(Slot { reservation: Some(placed.reservation), shard: Rc::clone(shard) }),
+            decision: Some(Box::new(placed.decision)),
+            prompt_tokens,
+        }),
+        Err(Nowhere::NoBackend(decision)) => Err((Full::Never, Some(Box::new(decision)))),
+        Err(Nowhere::HomeFull(decision)) => Err((Full::Home, Some(Box::new(decision)))),
+        Err(Nowhere::Busy(decision)) => Err((Full::Everywhere, Some(Box::new(decision)))),
+    }
+}
+
+/// The decision's inputs for this request.
+pub fn ask_of<'a>(
+    shard: &Shard,
+    plan: &'a Plan,
+    pool: &'a crate::published::Pool,
+    excluded: &'a BackendSet,
+    waited_ms: u64,
+) -> Ask<'a> {
+    let ratio = pool.learned.bytes_per_token();
+    let routing = &shard.shared.config.routing;
+    Ask {
+        blocks: &plan.blocks,
+        block_tokens: tokens(u64::from(routing.block_bytes), ratio),
+        prompt_tokens: whole_tokens(plan.canonical_bytes, ratio),
+        output_tokens: plan.output_tokens,
+        conversation: plan.conversation,
+        pool: &pool.backends,
+        excluded,
+        waited_ms,
+        home_wait_ms: routing.home_wait_ms,
+        now: clock::now().millis(),
+        random: shard.random(),
+    }
+}
+
+// An estimate: sizes are far below 2^24 blocks' worth, and a rounding error of one token is no error.
+#[allow(clippy::cast_precision_loss)]
+fn tokens(bytes: u64, ratio: f32) -> f32 {
+    bytes as f32 / ratio
+}
+
+// As above; the quotient is not negative and saturates.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn whole_tokens(bytes: u64, ratio: f32) -> u64 {
+    tokens(bytes, ratio).ceil() as u64
+}
+
+/// A side call's backend: the least loaded that takes requests, ties at random. It holds no slot.
+fn any_backend(shard: &Shard, pool: &BackendSet, excluded: &BackendSet) -> Option<Placement> {
+    let fleet = &shard.shared.fleet;
+    let salt = shard.random();
+    let fit = pool.iter().filter(|id| !excluded.contains(*id) && fleet.backend(*id).admits().is_ok());
+    let least = fit.min_by_key(|id| {
+        (fleet.backend(*id).load.in_flight(), (u64::from(id.0) ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    })?;
+    Some(Placement { backend: least, slot: None, decision: None, prompt_tokens: 0 })
+}
+
+/// A place in the waiting room and in the process-wide count.
+struct Queued {
+    ticket: crate::wait::Ticket,
+    _counted: Counted,
+}
+
+impl Queued {
+    /// `None` when too many wait already.
+    fn enter(shard: &Rc<Shard>, plan: &Plan, decision: Option<&Decision>) -> Option<Queued> {
+        let max = usize::try_from(shard.shared.config.routing.queue_max).unwrap_or(usize::MAX);
+        let counted = Counted::take(&shard.shared.waiting, max)?;
+        let cached = decision.map_or(0, |decision| decision.predicted_cached_tokens);
+        let uncached = (plan.canonical_bytes / 4).saturating_sub(cached);
+        let ticket = shard.room.enter(uncached, clock::now().millis());
+        shard.keep_pulsing();
+        Some(Queued { ticket, _counted: counted })
+    }
+}
+
+struct Counted(&'static AtomicUsize);
+
+impl Counted {
+    fn take(count: &'static AtomicUsize, max: usize) -> Option<Counted> {
+        // Relaxed: a bound on how many wait; no other memory is published with it.
+        if count.fetch_add(1, Ordering::Relaxed) >= max {
+            // Relaxed: as above.
+            count.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Counted(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // Relaxed: as in `take`.
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,314 @@
+//! What the threads share: everything a shard reads without a lock and everything it may change.
+//!
+//! The control thread publishes routes, addresses and health; the learn thread publishes the index;
+//! shards change only atomics and push notes. Nothing here waits.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use config::Config;
+use crossbeam::queue::ArrayQueue;
+use index::{BackendSet, Fleet, FingerprintKey, IndexHandle};
+
+use crate::limits::NOTES_MAX;
+use crate::metrics::ShardStats;
+use crate::record::Note;
+
+/// What kind of engine a backend is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EngineKind {
+    /// Not known yet; treated as the most careful of all kinds.
+    Unknown,
+    /// vLLM.
+    Vllm,
+    /// SGLang.
+    Sglang,
+    /// llama.cpp's server.
+    Llamacpp,
+    /// Anything else that speaks OpenAI's API.
+    Openai,
+}
+
+impl EngineKind {
+    const ALL: [EngineKind; 5] = [
+        EngineKind::Unknown,
+        EngineKind::Vllm,
+        EngineKind::Sglang,
+        EngineKind::Llamacpp,
+        EngineKind::Openai,
+    ];
+
+    /// The word in configuration, logs and admin answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineKind::Unknown => "unknown",
+            EngineKind::Vllm => "vllm",
+            EngineKind::Sglang => "sglang",
+            EngineKind::Llamacpp => "llamacpp",
+            EngineKind::Openai => "openai",
+        }
+    }
+
+    /// Whether a connection may be used again after it carried a streamed reply. llama.cpp closes it a
+    /// few milliseconds later while its head promised the opposite.
+    pub fn keeps_connection_after_stream(self) -> bool {
+        !matches!(self, EngineKind::Llamacpp | EngineKind::Unknown)
+    }
+}
+
+/// The fixed and slowly changing facts of one backend; its load lives in the fleet.
+#[derive(Debug)]
+pub struct Upstream {
+    /// Its name in the configuration.
+    pub name: Box<str>,
+    /// `host:port`, as configured.
+    pub authority: Box<str>,
+    address: ArcSwapOption<SocketAddr>,
+    kind: AtomicU8,
+    failures: AtomicU32,
+}
+
+impl Upstream {
+    /// A backend whose address is not resolved yet.
+    pub fn new(name: &str, authority: &str) -> Upstream {
+        Upstream {
+            name: name.into(),
+            authority: authority.into(),
+            address: ArcSwapOption::empty(),
+            kind: AtomicU8::new(0),
+            failures: AtomicU32::new(0),
+        }
+    }
+
+    /// Where to connect to; `None` until its name was resolved.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address.load().as_deref().copied()
+    }
+
+    /// Publishes a resolved address.
+    pub fn set_address(&self, address: SocketAddr) {
+        self.address.store(Some(Arc::new(address)));
+    }
+
+    /// Its engine, as configured or detected.
+    pub fn kind(&self) -> EngineKind {
+        // Relaxed: the value stands alone, nothing else is published with it.
+        let kind = usize::from(self.kind.load(Ordering::Relaxed));
+        EngineKind::ALL.get(kind).copied().unwrap_or(EngineKind::Unknown)
+    }
+
+    /// Publishes its engine.
+    pub fn set_kind(&self, kind: EngineKind) {
+        let place = EngineKind::ALL.iter().position(|other| *other == kind).unwrap_or(0);
+        // Relaxed: the value stands alone, nothing else is published with it.
+        self.kind.store(u8::try_from(place).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Notes one failure and returns how many came in a row.
+    pub fn note_failure(&self) -> u32 {
+        // Relaxed: a count; the breaker acts on the returned value alone.
+        self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    /// Notes a served request: whatever failed before no longer counts.
+    pub fn note_success(&self) {
+        // Relaxed: a count, read first so that the common case writes nothing.
+        if self.failures.load(Ordering::Relaxed) != 0 {
+            // Relaxed: as above.
+            self.failures.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Failures in a row.
+    pub fn failures(&self) -> u32 {
+        // Relaxed: a count for display and for the control thread's breaker.
+        self.failures.load(Ordering::Relaxed)
+    }
+}
+
+/// What was learned about a model's tokens, shared by all versions of its pool.
+#[derive(Debug)]
+pub struct Learned {
+    bytes_per_token_milli: AtomicU32,
+}
+
+impl Default for Learned {
+    fn default() -> Self {
+        // Four bytes a token is the usual figure for English text and code until replies teach better.
+        Learned { bytes_per_token_milli: AtomicU32::new(4_000) }
+    }
+}
+
+impl Learned {
+    /// Canonical prompt bytes per token.
+    pub fn bytes_per_token(&self) -> f32 {
+        // Relaxed: an estimate that stands alone.
+        let milli = self.bytes_per_token_milli.load(Ordering::Relaxed).clamp(500, 64_000);
+        // The value is at most 64,000 and exact in an f32.
+        #[allow(clippy::cast_precision_loss)]
+        let milli = milli as f32;
+        milli / 1000.0
+    }
+
+    /// Moves the ratio towards one reply's figures (weight 1/8); called by the learn thread only.
+    pub fn learn(&self, canonical_bytes: u64, prompt_tokens: u64) {
+        if prompt_tokens < 16 {
+            return;
+        }
+        let seen = canonical_bytes.saturating_mul(1000) / prompt_tokens;
+        let seen = u32::try_from(seen).unwrap_or(u32::MAX).clamp(500, 64_000);
+        // Relaxed: one writer, and readers take any recent value.
+        let old = self.bytes_per_token_milli.load(Ordering::Relaxed);
+        let new = old - old / 8 + seen / 8;
+        // Relaxed: as above.
+        self.bytes_per_token_milli.store(new, Ordering::Relaxed);
+    }
+}
+
+/// The backends of one model.
+#[derive(Debug)]
+pub struct Pool {
+    /// The model's name; empty for the pool of all backends.
+    pub model: Box<str>,
+    /// Its backends.
+    pub backends: BackendSet,
+    /// Its tokens.
+    pub learned: Arc<Learned>,
+}
+
+/// Which models there are and who serves them: published whole by the control thread.
+#[derive(Debug)]
+pub struct Routes {
+    /// By model name.
+    pub pools: HashMap<Box<str>, Pool>,
+    /// Every backend, for requests without a model and for everything that is no inference call.
+    pub all: Pool,
+    /// `GET /v1/models` in OpenAI's shape.
+    pub models_openai: Vec<u8>,
+    /// The same in Anthropic's shape.
+    pub models_anthropic: Vec<u8>,
+}
+
+/// Whether the process takes work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// No backend has answered yet.
+    Starting,
+    /// Serving.
+    Ready,
+    /// Not ready any more, still accepting: balancers in front need a moment to notice.
+    Leaving,
+    /// Not accepting; streams finish.
+    Draining,
+    /// Cutting what is left.
+    Stopping,
+}
+
+impl Phase {
+    const ALL: [Phase; 5] =
+        [Phase::Starting, Phase::Ready, Phase::Leaving, Phase::Draining, Phase::Stopping];
+}
+
+/// Everything shared, made once at start.
+#[derive(Debug)]
+pub struct Published {
+    /// The checked configuration.
+    pub config: Config,
+    /// Slots, loads, affinity: plain atomics.
+    pub fleet: Fleet,
+    /// Facts of each backend, by its id.
+    pub upstreams: Vec<Upstream>,
+    /// Models and pools.
+    pub routes: ArcSwap<Routes>,
+    /// Where shards get their readers of the index.
+    pub index: IndexHandle,
+    /// Shards to learn thread.
+    pub notes: ArrayQueue<Note>,
+    /// Notes dropped because the queue was full.
+    pub notes_lost: AtomicU64,
+    /// Counters, one a shard.
+    pub stats: Vec<ShardStats>,
+    /// Requests waiting for room, all shards.
+    pub waiting: AtomicUsize,
+    /// Key of fingerprints and conversation ids.
+    pub key: FingerprintKey,
+    /// Random per process; makes request ids of different processes differ.
+    pub instance: u64,
+    /// Client connections one shard may hold.
+    pub sessions_per_shard_max: usize,
+    phase: AtomicU8,
+}
+
+/// What [`Published`] is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// See [`Published::config`].
+    pub config: Config,
+    /// See [`Published::fleet`].
+    pub fleet: Fleet,
+    /// See [`Published::upstreams`].
+    pub upstreams: Vec<Upstream>,
+    /// See [`Published::routes`].
+    pub routes: Routes,
+    /// See [`Published::index`].
+    pub index: IndexHandle,
+    /// How many shards there will be.
+    pub shards: usize,
+    /// See [`Published::key`].
+    pub key: FingerprintKey,
+    /// See [`Published::instance`].
+    pub instance: u64,
+    /// See [`Published::sessions_per_shard_max`].
+    pub sessions_per_shard_max: usize,
+}
+
+impl Published {
+    /// Puts the parts together, in phase `Starting`.
+    pub fn new(parts: Parts) -> Published {
+        Published {
+            config: parts.config,
+            fleet: parts.fleet,
+            upstreams: parts.upstreams,
+            routes: ArcSwap::from_pointee(parts.routes),
+            index: parts.index,
+            notes: ArrayQueue::new(NOTES_MAX),
+            notes_lost: AtomicU64::new(0),
+            stats: (0..parts.shards).map(|_| ShardStats::default()).collect(),
+            waiting: AtomicUsize::new(0),
+            key: parts.key,
+            instance: parts.instance,
+            sessions_per_shard_max: parts.sessions_per_shard_max,
+            phase: AtomicU8::new(0),
+        }
+    }
+
+    /// Facts of a backend.
+    pub fn upstream(&self, id: index::BackendId) -> Option<&Upstream> {
+        self.upstreams.get(usize::from(id.0))
+    }
+
+    /// Gives a note to the learn thread, or drops and counts it.
+    pub fn note(&self, note: Note) {
+        if self.notes.push(note).is_err() {
+            // Relaxed: a count.
+            self.notes_lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the process takes work.
+    pub fn phase(&self) -> Phase {
+        // Acquire: pairs with the Release in `set_phase`, so that whoever sees a phase sees what led to it.
+        let phase = usize::from(self.phase.load(Ordering::Acquire));
+        Phase::ALL.get(phase).copied().unwrap_or(Phase::Stopping)
+    }
+
+    /// Moves on to a phase.
+    pub fn set_phase(&self, phase: Phase) {
+        let place = Phase::ALL.iter().position(|other| *other == phase).unwrap_or(0);
+        // Release: pairs with the Acquire in `phase`.
+        self.phase.store(u8::try_from(place).unwrap_or(0), Ordering::Release);
+    }
+}

@@ -1,0 +1,225 @@
+//! One shard: a pinned thread that accepts connections and serves them to their end.
+//!
+//! Shards share nothing but what is in `published`; a connection never changes shards. A panic while
+//! serving one connection ends that connection only.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::net::TcpListener as StdListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Cache};
+use index::{IndexReader, Picker};
+use monoio::net::{TcpListener, TcpStream};
+
+use crate::alarm::Alarms;
+use crate::clock;
+use crate::limits::{ACCEPT_PAUSE_MS, POOL_SWEEP_MS, TICK_MS, WAIT_PULSE_MS};
+use crate::metrics::{Count, Level, ShardStats};
+use crate::pool::Pools;
+use crate::published::{Phase, Published, Routes};
+use crate::retry::RetryBudget;
+use crate::ring::Loop;
+use crate::session;
+use crate::wait::WaitRoom;
+
+/// What the sessions of one shard share.
+pub struct Shard {
+    /// Its number, from 0.
+    pub number: u16,
+    /// What all threads share.
+    pub shared: &'static Published,
+    /// Its counters.
+    pub stats: &'static ShardStats,
+    /// Its view of models and pools.
+    pub routes: RefCell<Cache<&'static ArcSwap<Routes>, Arc<Routes>>>,
+    /// Its view of the index.
+    pub reader: RefCell<IndexReader>,
+    /// Its policy, with scratch memory.
+    pub picker: RefCell<Picker>,
+    /// Its idle upstream connections.
+    pub pools: Pools,
+    /// Its waiting requests.
+    pub room: Rc<WaitRoom>,
+    /// Its deadlines.
+    pub alarms: Alarms,
+    /// What it may still retry.
+    pub retries: RetryBudget,
+    random: Cell<u64>,
+    requests: Cell<u64>,
+    sessions: Cell<usize>,
+    pulsing: Cell<bool>,
+}
+
+impl std::fmt::Debug for Shard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shard").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Shard {
+    fn new(shared: &'static Published, stats: &'static ShardStats, number: u16, seed: u64) -> Shard {
+        Shard {
+            number,
+            shared,
+            stats,
+            routes: RefCell::new(Cache::new(&shared.routes)),
+            reader: RefCell::new(shared.index.reader()),
+            picker: RefCell::new(Picker::new(crate::start::policy_of(&shared.config))),
+            pools: Pools::default(),
+            room: Rc::new(WaitRoom::default()),
+            alarms: Alarms::default(),
+            retries: RetryBudget::default(),
+            random: Cell::new(seed | 1),
+            requests: Cell::new(0),
+            sessions: Cell::new(0),
+            pulsing: Cell::new(false),
+        }
+    }
+
+    /// The next pseudo-random number (xorshift64*; for ties and sampling, never for secrets).
+    pub fn random(&self) -> u64 {
+        let mut x = self.random.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.random.set(x);
+        x.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A request's number: unlike any other of this process, and scattered so that ids of different
+    /// processes rarely meet.
+    pub fn next_request_id(&self) -> u64 {
+        let count = self.requests.get().wrapping_add(1);
+        self.requests.set(count);
+        let mixed = (u64::from(self.number) << 48 | count).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ self.shared.instance
+    }
+
+    /// Makes sure the waiting room's pulse runs while somebody waits.
+    pub fn keep_pulsing(self: &Rc<Self>) {
+        if self.pulsing.replace(true) {
+            return;
+        }
+        let shard = Rc::clone(self);
+        monoio::spawn(async move {
+            while !shard.room.is_empty() {
+                monoio::time::sleep(Duration::from_millis(WAIT_PULSE_MS)).await;
+                shard.room.pulse(clock::now().millis());
+            }
+            shard.pulsing.set(false);
+        });
+    }
+
+    fn tick(&self) {
+        let now = clock::now().millis();
+        self.alarms.tick(now);
+        self.retries.tick(now);
+        self.stats.set(Level::Sessions, self.sessions.get() as u64);
+        self.stats.set(Level::Waiting, self.room.len() as u64);
+    }
+}
+
+/// Serves on `listeners` until the process stops. Runs on the calling thread.
+///
+/// # Errors
+/// When no driver or listener can be set up.
+pub fn run(
+    shared: &'static Published,
+    number: u16,
+    seed: u64,
+    listeners: Vec<StdListener>,
+    started: impl FnOnce(&'static str),
+) -> io::Result<()> {
+    let Some(stats) = shared.stats.get(usize::from(number)) else {
+        return Err(io::Error::other("no counters for this shard"));
+    };
+    let mut event_loop = Loop::start()?;
+    stats.set(Level::IoUring, u64::from(event_loop.is_uring()));
+    for listener in &listeners {
+        listener.set_nonblocking(!event_loop.is_uring())?;
+    }
+    started(event_loop.name());
+    event_loop.run(serve(shared, stats, number, seed, listeners))
+}
+
+async fn serve(
+    shared: &'static Published,
+    stats: &'static ShardStats,
+    number: u16,
+    seed: u64,
+    listeners: Vec<StdListener>,
+) -> io::Result<()> {
+    let shard = Rc::new(Shard::new(shared, stats, number, seed));
+    for listener in listeners {
+        let listener = TcpListener::from_std(listener)?;
+        monoio::spawn(accept(Rc::clone(&shard), listener));
+    }
+    let mut since_sweep = 0;
+    loop {
+        monoio::time::sleep(Duration::from_millis(TICK_MS)).await;
+        shard.tick();
+        since_sweep += TICK_MS;
+        if since_sweep >= POOL_SWEEP_MS {
+            since_sweep = 0;
+            shard.pools.sweep(clock::now().millis());
+            stats.set(Level::UpstreamIdle, shard.pools.idle_count() as u64);
+        }
+        let phase = shared.phase();
+        if phase == Phase::Stopping || (phase == Phase::Draining && shard.sessions.get() == 0) {
+            return Ok(());
+        }
+    }
+}
+
+async fn accept(shard: Rc<Shard>, listener: TcpListener) {
+    while shard.shared.phase() < Phase::Draining {
+        match listener.accept().await {
+            Ok((stream, _)) => admit(&shard, stream),
+            Err(_) => {
+                shard.stats.add(Count::AcceptErrors, 1);
+                monoio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;
+            }
+        }
+    }
+}
+
+fn admit(shard: &Rc<Shard>, stream: TcpStream) {
+    if shard.sessions.get() >= shard.shared.sessions_per_shard_max {
+        shard.stats.add(Count::ConnectionsRefused, 1);
+        return;
+    }
+    shard.sessions.set(shard.sessions.get() + 1);
+    shard.stats.add(Count::Accepted, 1);
+    let shard = Rc::clone(shard);
+    monoio::spawn(async move {
+        let served = Caught(Box::pin(session::serve(Rc::clone(&shard), stream))).await;
+        if served.is_err() {
+            shard.stats.add(Count::Panics, 1);
+        }
+        shard.stats.add(Count::Closed, 1);
+        shard.sessions.set(shard.sessions.get().saturating_sub(1));
+    });
+}
+
+/// Turns a panic of the future within into an error, so that it ends one connection and not the shard.
+struct Caught<F>(Pin<Box<F>>);
+
+impl<F: Future> Future for Caught<F> {
+    type Output = Result<F::Output, ()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let inner = self.0.as_mut();
+        match catch_unwind(AssertUnwindSafe(|| inner.poll(cx))) {
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(_) => Poll::Ready(Err(())),
+        }
+    }
+}
