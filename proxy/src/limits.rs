@@ -89,3 +89,11 @@ pub const NOTES_MAX: usize = 16 * 1024;
 pub const MODEL_NAME_BYTES_MAX: usize = 128;
 /// Bytes of a path kept in records and logs.
 pub const PATH_BYTES_MAX: usize = 256;
+
+// --- Heads (see also the configuration's limits) -----------------------------------------------------
+
+/// Bytes of one line of a request's head. llama.cpp refuses longer lines with a bare 400, so a longer one
+/// could never be served everywhere.
+pub const HEAD_LINE_BYTES_MAX: usize = 8 * 1024;
+/// Bytes of a reply's head; engines send a few hundred.
+pub const REPLY_HEAD_BYTES_MAX: usize = 32 * 1024;

@@ -186,6 +186,8 @@ pub struct Routes {
     pub pools: HashMap<Box<str>, Pool>,
     /// Every backend, for requests without a model and for everything that is no inference call.
     pub all: Pool,
+    /// Whether every backend that is up has told its models. Until then an unknown name may be known.
+    pub complete: bool,
     /// `GET /v1/models` in OpenAI's shape.
     pub models_openai: Vec<u8>,
     /// The same in Anthropic's shape.
