@@ -47,7 +47,7 @@ pub(crate) fn backends(root: &mut Section<'_>, problems: &mut Vec<Problem>) -> V
     if sections.len() > BACKENDS_MAX {
         root.fail_key("backend", None, &format!("must be at most {BACKENDS_MAX} backends"));
     }
-    if sections.is_empty() {
+    if sections.is_empty() && !root.has_failed("backend") {
         root.fail_key("backend", None, "missing: at least one [[backend]] with a url is needed");
     }
     let mut seen = Seen::default();

@@ -4,11 +4,15 @@
 
 use std::fmt;
 
+/// Problems shown of one configuration; a file of another format would fill the screen otherwise.
+const PROBLEMS_MAX: usize = 50;
+
 /// Everything found wrong with one configuration. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     source: String,
     problems: Vec<Problem>,
+    unlisted: usize,
 }
 
 /// One thing that is wrong.
@@ -28,7 +32,9 @@ impl ConfigError {
     /// `source` is the file's name. Problems are put in the order of their lines.
     pub(crate) fn new(source: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.line);
-        Self { source: source.to_owned(), problems }
+        let unlisted = problems.len().saturating_sub(PROBLEMS_MAX);
+        problems.truncate(PROBLEMS_MAX);
+        Self { source: source.to_owned(), problems, unlisted }
     }
 
     /// An error about the file as a whole.
@@ -37,7 +43,7 @@ impl ConfigError {
         Self::new(source, vec![problem])
     }
 
-    /// What is wrong, in the order of the file.
+    /// What is wrong, in the order of the file; the first 50 if there is more.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
@@ -55,7 +61,10 @@ impl fmt::Display for ConfigError {
             }
             write!(f, ": {problem}")?;
         }
-        Ok(())
+        match self.unlisted {
+            0 => Ok(()),
+            count => write!(f, "\n{}: and {count} more", self.source),
+        }
     }
 }
 

@@ -16,6 +16,9 @@ use crate::units;
 /// Characters of a value repeated in an error; more would bury the reason.
 const SHOWN_CHARS_MAX: usize = 60;
 
+/// Longer unknown keys get no suggestion: comparing takes time in proportion to their length.
+const SUGGESTED_FOR_BYTES_MAX: usize = 64;
+
 /// What a whole number may be. `why` is the reason for the bounds and ends the error message.
 pub(crate) struct Bound {
     pub(crate) default: u64,
@@ -263,6 +266,12 @@ impl<'a> Section<'a> {
         self.place(key).is_some()
     }
 
+    /// Whether something was already found wrong with this key or what is below it.
+    pub(crate) fn has_failed(&self, key: &str) -> bool {
+        let path = self.full(key);
+        self.problems.iter().any(|problem| problem.key.starts_with(&path))
+    }
+
     fn place(&self, key: &str) -> Option<usize> {
         let (name, _) = self.table?.iter().find(|(name, _)| name.get_ref() == key)?;
         Some(name.span().start)
@@ -331,9 +340,11 @@ pub(crate) fn shortened(typed: &str) -> String {
 
 /// The known name that differs from `key` by at most a third of its letters.
 fn nearest<'n>(key: &str, known: &[&'n str]) -> Option<&'n str> {
-    let distance = |name: &&&str| edit_distance(key, name);
-    let best = known.iter().min_by_key(distance)?;
-    (key.len() <= 64 && edit_distance(key, best) * 3 <= best.len()).then_some(best)
+    if key.len() > SUGGESTED_FOR_BYTES_MAX {
+        return None;
+    }
+    let best = known.iter().min_by_key(|name| edit_distance(key, name))?;
+    (edit_distance(key, best) * 3 <= best.len()).then_some(best)
 }
 
 /// Letters to insert, delete or replace to turn one word into the other.

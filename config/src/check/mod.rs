@@ -107,7 +107,7 @@ fn listen(root: &mut Section<'_>) -> Vec<SocketAddr> {
         }
         addresses.push(address);
     }
-    if typed.is_empty() {
+    if typed.is_empty() && !root.has_failed("listen") {
         root.fail_key("listen", None, "must be an address, or a list of at least one");
     }
     addresses
