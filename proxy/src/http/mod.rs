@@ -7,10 +7,15 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod chunked;
+mod control;
 mod error;
+mod field;
+mod grammar;
 mod request;
 mod response;
+mod scan;
 mod start_line;
+mod target;
 mod write;
 
 pub use chunked::{CHUNK_END, ChunkLimits, ChunkedReader, Fed, LAST_CHUNK, write_chunk_head};
@@ -19,7 +24,7 @@ pub use request::{RequestFraming, RequestHead};
 pub use response::{ResponseFraming, ResponseHead};
 pub use start_line::{Method, Version};
 pub use write::{
-    Downstream, ReplyFraming, write_own_response, write_request_head, write_response_head,
+    CONTINUE, Downstream, ReplyFraming, write_own_response, write_request_head, write_response_head,
 };
 
 /// How large a head may be. Over a limit the head is refused as soon as that is certain, before its end has been seen.
