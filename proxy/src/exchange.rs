@@ -12,10 +12,12 @@ use index::BackendId;
 use crate::answer::{self, Situation};
 use crate::api::Api;
 use crate::body::{self, BodyBounds, BodyError};
+use crate::classify::ReplyClass;
 use crate::client::{Client, ClientLost};
 use crate::clock;
 use crate::http::{
-    Downstream, RequestFraming, RequestHead, Version, write_request_head, write_response_head,
+    CONTINUE, Downstream, RequestFraming, RequestHead, Version, write_request_head,
+    write_response_head,
 };
 use crate::limits::{ATTEMPTS_MAX, MODEL_NAME_BYTES_MAX, PATH_BYTES_MAX};
 use crate::metrics::Count;
@@ -23,7 +25,6 @@ use crate::place::{Excluded, Placement, Plan, Slot, Unplaced, place, serves};
 use crate::plan::{self, Planned};
 use crate::record::{End, Note, Record, Times};
 use crate::relay::{Relay, Relayed};
-use crate::reply::ReplyClass;
 use crate::session::Next;
 use crate::shard::Shard;
 use crate::upstream::{Attempt, Failed, Held, Outgoing};
@@ -106,7 +107,7 @@ impl<'s> Exchange<'s> {
             return Ok(());
         }
         let stall = self.shard.shared.config.timeouts.write_stall_ms;
-        self.client.write(b"HTTP/1.1 100 Continue\r\n\r\n".as_slice(), stall).await.map(drop)
+        self.client.write(CONTINUE, stall).await.map(drop)
     }
 
     async fn without_body(&mut self, error: BodyError) -> Next {
@@ -128,7 +129,8 @@ impl<'s> Exchange<'s> {
         let head_only = self.head.method_bytes() == b"HEAD";
         let answer = answer::own(situation, self.api.dialect(), &self.request_id);
         self.record.status = answer.status;
-        self.record.end = end.unwrap_or(if answer.status < 500 { End::Refused } else { End::OwnAnswer });
+        self.record.end =
+            end.unwrap_or(if answer.status < 500 { End::Refused } else { End::OwnAnswer });
         let mut out = Vec::new();
         answer.write(&mut out, self.to, head_only);
         self.write_out(out).await
@@ -144,7 +146,7 @@ impl<'s> Exchange<'s> {
             let head_only = self.head.method_bytes() == b"HEAD";
             answer::write_models(&mut out, body, self.to, &self.request_id, head_only);
         }
-        self.record.status = answer::OK;
+        self.record.status = answer::status::OK;
         self.record.end = End::Complete;
         self.write_out(out).await
     }
@@ -202,7 +204,8 @@ impl<'s> Exchange<'s> {
                     return search.give_up(situation);
                 }
             };
-            if let Some(found) = self.attempt(plan, body, placement, &mut search, gone.as_mut()).await
+            if let Some(found) =
+                self.attempt(plan, body, placement, &mut search, gone.as_mut()).await
             {
                 return found;
             }
@@ -231,7 +234,9 @@ impl<'s> Exchange<'s> {
                 self.note_failure(backend);
                 search.excluded.broken.insert(backend);
                 search.failed = true;
-                self.may_retry(search).then_some(()).map_or_else(|| Some(search.give_up_failed()), |()| None)
+                self.may_retry(search)
+                    .then_some(())
+                    .map_or_else(|| Some(search.give_up_failed()), |()| None)
             }
         }
     }
@@ -244,7 +249,7 @@ impl<'s> Exchange<'s> {
         backend: BackendId,
         search: &mut Search,
     ) -> Option<Found> {
-        match held.reply.class(held.head.status()) {
+        match held.reply.class() {
             ReplyClass::Busy => {
                 self.shard.stats.add(Count::BusyAnswers, 1);
                 search.excluded.busy.insert(backend);
@@ -311,7 +316,13 @@ impl<'s> Exchange<'s> {
         let mut head = Vec::with_capacity(1024 + body.len().min(crate::limits::SEND_TOGETHER_MAX));
         let extra = [("x-shearwater-request-id", self.request_id.as_bytes())];
         write_request_head(&mut head, self.head, has_body.then_some(body.len() as u64), &extra);
-        Outgoing { head, body, method: self.head.method(), dialect: self.api.dialect() }
+        Outgoing {
+            head,
+            body,
+            method: self.head.method(),
+            dialect: self.api.dialect(),
+            unwrap_chunks: self.to.version == Version::Http10,
+        }
     }
 
     async fn relay<W: Future<Output = ()>>(
@@ -376,10 +387,16 @@ impl<'s> Exchange<'s> {
     ) {
         let Some(upstream) = self.shard.shared.upstream(backend) else { return };
         let kept = !streamed || upstream.kind().keeps_connection_after_stream();
-        if relayed.upstream_reusable && kept && head.keep_alive() && head.keep_alive_max() != Some(0) {
+        if relayed.upstream_reusable
+            && kept
+            && head.keep_alive()
+            && head.keep_alive_max() != Some(0)
+        {
             let ours = self.shard.shared.config.timeouts.upstream_idle_ms;
             // An engine that announces a shorter time is believed, with a second of margin.
-            let theirs = head.keep_alive_timeout_s().map_or(u64::MAX, |s| u64::from(s.saturating_sub(1)) * 1000);
+            let theirs = head
+                .keep_alive_timeout_s()
+                .map_or(u64::MAX, |s| u64::from(s.saturating_sub(1)) * 1000);
             self.shard.pools.put(backend, socket, clock::now().millis(), ours.min(theirs));
         }
     }
@@ -428,6 +445,20 @@ impl Search {
     }
 }
 
+fn method_name(method: crate::http::Method) -> &'static str {
+    use crate::http::Method;
+    match method {
+        Method::Get => "GET",
+        Method::Head => "HEAD",
+        Method::Post => "POST",
+        Method::Put => "PUT",
+        Method::Patch => "PATCH",
+        Method::Delete => "DELETE",
+        Method::Options => "OPTIONS",
+        _ => "OTHER",
+    }
+}
+
 fn end_of(lost: ClientLost) -> End {
     match lost {
         ClientLost::Gone => End::ClientGone,
@@ -449,7 +480,7 @@ fn new_record(shard: &Shard, head: &RequestHead, api: Api, request_id: u64) -> R
         request_id,
         shard: shard.number,
         api,
-        method: head.method().name(),
+        method: method_name(head.method()),
         path: bounded(&path, PATH_BYTES_MAX),
         model: None,
         backend: None,

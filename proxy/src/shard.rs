@@ -65,7 +65,12 @@ impl std::fmt::Debug for Shard {
 }
 
 impl Shard {
-    fn new(shared: &'static Published, stats: &'static ShardStats, number: u16, seed: u64) -> Shard {
+    fn new(
+        shared: &'static Published,
+        stats: &'static ShardStats,
+        number: u16,
+        seed: u64,
+    ) -> Shard {
         Shard {
             number,
             shared,
