@@ -43,6 +43,7 @@ mod recent;
 mod reservation;
 mod set;
 mod slots;
+mod survey;
 mod sync;
 mod tree;
 
