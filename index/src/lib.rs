@@ -28,6 +28,7 @@
 mod affinity;
 mod backend;
 mod decision;
+mod evidence;
 mod fingerprint;
 mod fleet;
 mod ids;
@@ -50,6 +51,7 @@ mod tree;
 pub use affinity::Affinity;
 pub use backend::{Backend, Limits};
 pub use decision::{Candidate, Decision, Nowhere, Placed, Reason, Refusal, RefusalCounts, Verdict};
+pub use evidence::Lost;
 pub use fingerprint::{Fingerprint, FingerprintKey, Fingerprinter, conversation_key};
 pub use fleet::{Fleet, FleetConfig};
 pub use ids::{BackendId, ConversationKey, Millis, SequenceHash};

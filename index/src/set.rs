@@ -95,11 +95,6 @@ impl BackendSet {
         }
     }
 
-    /// Bytes the set has allocated.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.words.capacity() * size_of::<u64>()
-    }
-
     fn recount(&mut self) {
         self.len = self.words.iter().map(|bits| bits.count_ones()).sum();
     }

@@ -7,6 +7,7 @@
 //! not the blocks.
 
 mod children;
+mod edit;
 mod holders;
 mod span;
 

@@ -106,14 +106,6 @@ impl Holders {
             }),
         }
     }
-
-    /// Bytes allocated beside the span.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        match self {
-            Holders::Few { .. } => 0,
-            Holders::Many(set) => size_of::<BackendSet>() + set.heap_bytes(),
-        }
-    }
 }
 
 impl FromIterator<BackendId> for Holders {
