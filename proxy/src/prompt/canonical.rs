@@ -1,9 +1,9 @@
 //! The frames of the canonical prompt, and the writer that pushes them. See the module's head for what they promise.
 
+use super::Canon;
 use super::canonical_json::{self, Order};
 use super::head::Head;
 use super::json::{Kind, Tape, Text, Value};
-use super::Canon;
 use crate::limits::JSON_VALUES_KEPT;
 use xxhash_rust::xxh3::Xxh3;
 

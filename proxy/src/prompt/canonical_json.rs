@@ -164,11 +164,7 @@ impl<'o, 'a, F: FnMut(&[u8])> Out<'o, 'a, F> {
         self.piece(b"]");
     }
 
-    fn object(
-        &mut self,
-        value: Value<'_, 'a>,
-        skip: impl Fn(Text<'_>, Value<'_, '_>) -> bool,
-    ) {
+    fn object(&mut self, value: Value<'_, 'a>, skip: impl Fn(Text<'_>, Value<'_, '_>) -> bool) {
         let base = self.order.members.len();
         collect(value, skip, &mut self.order.members);
         let end = self.order.members.len();
@@ -217,9 +213,8 @@ fn sort(value: Value<'_, '_>, members: &mut Vec<Member>, base: usize, rough: boo
     let name = |member: &Member| value.at(member.0 as usize);
     let fresh = members.get_mut(base..).unwrap_or_default();
     if rough {
-        let form = |member: &Member| {
-            name(member).text().map(|text| text.canonical_bytes().into_owned())
-        };
+        let form =
+            |member: &Member| name(member).text().map(|text| text.canonical_bytes().into_owned());
         fresh.sort_by_cached_key(form);
         keep_last(members, base, |a, b| form(a) == form(b));
     } else {

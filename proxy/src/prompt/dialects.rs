@@ -54,7 +54,9 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
         self.frame(Frame::Item);
         match kind.as_deref() {
             Some(b"function_call") => self.function_call(item),
-            Some(b"function_call_output" | b"custom_tool_call_output") => self.outcome(item, "output"),
+            Some(b"function_call_output" | b"custom_tool_call_output") => {
+                self.outcome(item, "output")
+            }
             Some(b"reasoning") => self.reasoning_item(item),
             _ => self.json_without(Frame::Json, item, &RANDOM),
         }
@@ -87,7 +89,9 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
         for name in [Name::InputExtra, Name::InputPrefix, Name::InputSuffix] {
             fields.with(name, |value| self.json(Frame::Json, value));
         }
-        for name in [Name::Prompt, Name::Text, Name::InputIds, Name::Input, Name::Content, Name::Query] {
+        for name in
+            [Name::Prompt, Name::Text, Name::InputIds, Name::Input, Name::Content, Name::Query]
+        {
             fields.with(name, |value| self.prompts(value));
         }
         for name in [Name::Text1, Name::Text2] {

@@ -129,7 +129,8 @@ impl<'t, 'a> Fields<'t, 'a> {
 
     /// How many replies to each prompt: the larger of what is returned and what is generated.
     pub(super) fn choices(&self) -> u32 {
-        let named = [Name::Choices, Name::BestOf].into_iter().filter_map(|name| self.get(name)?.as_u64());
+        let named =
+            [Name::Choices, Name::BestOf].into_iter().filter_map(|name| self.get(name)?.as_u64());
         let choices = named.chain(self.sampling("n")).max().unwrap_or(1);
         u32::try_from(choices).unwrap_or(u32::MAX).max(1)
     }
@@ -141,7 +142,9 @@ impl<'t, 'a> Fields<'t, 'a> {
     /// `stream_options.include_usage`.
     pub(super) fn include_usage(&self) -> bool {
         let options = self.get(Name::StreamOptions);
-        options.and_then(|options| options.get("include_usage")).is_some_and(|value| value.is_true())
+        options
+            .and_then(|options| options.get("include_usage"))
+            .is_some_and(|value| value.is_true())
     }
 
     /// The state held by an engine that this request continues.

@@ -62,7 +62,8 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
         let names = ["role", "content", "name", "tool_calls", "function_call"];
         let [role, content, name, calls, call] = message.pick(names);
         self.message(role.and_then(|role| role.text()).unwrap_or(Text::new(b"", false)));
-        if let Some(name) = name.and_then(|name| name.text()).filter(|name| !name.raw().is_empty()) {
+        if let Some(name) = name.and_then(|name| name.text()).filter(|name| !name.raw().is_empty())
+        {
             self.named(Frame::Name, name);
         }
         self.reasoning(message);
@@ -80,7 +81,9 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
 
     // Engines and clients disagree on the name; a message has one of them.
     fn reasoning(&mut self, message: Value<'_, 'a>) {
-        for value in message.pick(["reasoning_content", "reasoning", "thinking"]).into_iter().flatten() {
+        for value in
+            message.pick(["reasoning_content", "reasoning", "thinking"]).into_iter().flatten()
+        {
             match value.text() {
                 Some(text) if text.raw().is_empty() => {}
                 Some(text) => self.named(Frame::Reasoning, text),
@@ -176,7 +179,8 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
 
 /// A document that brings its own text is text to the engine, not an attachment.
 fn holds_text(part: Value<'_, '_>) -> bool {
-    let kind = part.get("source").and_then(|source| source.get("type")).and_then(|kind| kind.text());
+    let kind =
+        part.get("source").and_then(|source| source.get("type")).and_then(|kind| kind.text());
     kind.is_some_and(|kind| kind.is("text") || kind.is("content"))
 }
 

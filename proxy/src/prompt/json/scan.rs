@@ -222,7 +222,13 @@ impl Scan<'_, '_> {
         Ok(Want::Comma)
     }
 
-    fn push(&mut self, kind: Kind, start: usize, end: usize, rough: bool) -> Result<u32, PromptError> {
+    fn push(
+        &mut self,
+        kind: Kind,
+        start: usize,
+        end: usize,
+        rough: bool,
+    ) -> Result<u32, PromptError> {
         let index = self.tokens.len();
         if index >= JSON_VALUES_MAX {
             return Err(PromptError::new(PromptErrorKind::TooManyValues, start));
@@ -423,7 +429,10 @@ mod tests {
     fn values_are_counted_to_the_limit_and_refused_one_beyond() {
         let flat = |values: usize| format!("[{}null]", "null,".repeat(values - 2));
         assert_eq!(kinds(&flat(JSON_VALUES_MAX)).len(), JSON_VALUES_MAX);
-        assert_eq!(refused(flat(JSON_VALUES_MAX + 1).as_bytes()).kind, PromptErrorKind::TooManyValues);
+        assert_eq!(
+            refused(flat(JSON_VALUES_MAX + 1).as_bytes()).kind,
+            PromptErrorKind::TooManyValues
+        );
     }
 
     #[test]

@@ -220,7 +220,9 @@ mod tests {
 
     #[test]
     fn integers_are_read_and_fractions_are_not() {
-        for (json, value) in [("8", Some(8)), ("8.0", Some(8)), ("8.5", None), ("-1", None), ("1e3", None)] {
+        for (json, value) in
+            [("8", Some(8)), ("8.0", Some(8)), ("8.5", None), ("-1", None), ("1e3", None)]
+        {
             with(json, |root| assert_eq!(root.as_u64(), value, "{json}"));
         }
         with("99999999999999999999999", |root| assert_eq!(root.as_u64(), None));
