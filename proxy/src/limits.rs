@@ -150,6 +150,9 @@ pub const JSON_VALUES_KEPT: usize = 1 << 16;
 /// A conversation id longer than this counts as absent, so that nobody can make us hash megabytes of header.
 pub const CONVERSATION_ID_BYTES_MAX: usize = 255;
 
+/// A `metadata.user_id` longer than this is not looked into; real ones are below 300 bytes.
+pub const USER_ID_BYTES_MAX: usize = 4096;
+
 /// How much of the first system text and of the first user text identifies a conversation that brings no id.
 pub const HEAD_TEXT_BYTES_MAX: usize = 16 * 1024;
 

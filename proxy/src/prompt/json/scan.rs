@@ -319,13 +319,13 @@ fn digits(body: &[u8], at: usize) -> Option<usize> {
 }
 
 /// If `at` stands behind the bracket of an array of one or more numbers only: the offset behind its closing bracket, and
-/// whether anything but digits and commas stands inside.
+/// whether anything but canonical numbers and commas stands inside.
 fn numbers(body: &[u8], mut at: usize) -> Option<(usize, bool)> {
     let mut rough = false;
     loop {
         at = space_end(body, at, &mut rough)?;
         let end = number_end(body, at)?;
-        rough |= !body.get(at..end)?.iter().all(u8::is_ascii_digit);
+        rough |= !super::number::is_plain(body.get(at..end)?);
         at = space_end(body, end, &mut rough)?;
         match body.get(at)? {
             b',' => at += 1,

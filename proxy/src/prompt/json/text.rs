@@ -51,9 +51,14 @@ impl<'a> Text<'a> {
         rest.is_empty()
     }
 
+    /// Whether the text stands in its canonical spelling already.
+    pub(crate) fn is_canonical(&self) -> bool {
+        !self.rough || !needs_rewriting(self.raw)
+    }
+
     /// Hands on the canonical spelling in pieces, until `take` returns false.
     pub(crate) fn canonical(&self, mut take: impl FnMut(&[u8]) -> bool) {
-        if !self.rough || !needs_rewriting(self.raw) {
+        if self.is_canonical() {
             take(self.raw);
             return;
         }
@@ -75,7 +80,7 @@ impl<'a> Text<'a> {
 
     /// The canonical spelling, borrowed where it is what stands there.
     pub(crate) fn canonical_bytes(&self) -> Cow<'a, [u8]> {
-        if !self.rough || !needs_rewriting(self.raw) {
+        if self.is_canonical() {
             return Cow::Borrowed(self.raw);
         }
         let mut bytes = Vec::with_capacity(self.raw.len());
@@ -96,8 +101,20 @@ impl<'a> Text<'a> {
         Cow::Owned(bytes)
     }
 
+    /// The text itself: borrowed if it needs no decoding, else in `bytes`.
+    pub(crate) fn decode_in<'b>(&self, bytes: &'b mut Vec<u8>) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        if !self.rough {
+            return self.raw;
+        }
+        self.decode_into(bytes);
+        bytes
+    }
+
     /// Replaces `bytes` by the text itself.
-    pub(crate) fn decode_into(&self, bytes: &mut Vec<u8>) {
+    fn decode_into(&self, bytes: &mut Vec<u8>) {
         bytes.clear();
         bytes.reserve(self.raw.len());
         let mut from = 0;

@@ -16,6 +16,16 @@ impl<'t, 'a> Value<'t, 'a> {
         Value { body, tokens, index: 0 }
     }
 
+    /// The value's place in the table, for [`Value::at`].
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Another value of the same text.
+    pub(crate) fn at(&self, index: usize) -> Value<'t, 'a> {
+        Value { index, ..*self }
+    }
+
     fn token(&self) -> &'t Token {
         self.tokens.get(self.index).unwrap_or(&NULL)
     }
@@ -43,8 +53,8 @@ impl<'t, 'a> Value<'t, 'a> {
         self.body
     }
 
-    /// For a string, whether it contains a backslash; for an array of numbers, whether it holds more than digits and
-    /// commas.
+    /// For a string, whether it contains a backslash; for an array of numbers, whether it holds more than canonical
+    /// numbers and commas.
     pub(crate) fn is_rough(&self) -> bool {
         self.token().rough
     }
