@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use loadgen::client::args::RunArgs;
 use loadgen::client::{Error, Handle, LiveStats, Workload};
+use loadgen::engine::cli::{self, EngineArgs};
 use loadgen::report::Report;
 use loadgen::report::output::{ProgressLine, complain, write_report};
 
@@ -24,11 +25,23 @@ struct CommandLine {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<RunArgs>),
+    Engine(Box<EngineArgs>),
 }
 
 fn main() -> ExitCode {
     match CommandLine::parse().command {
         Command::Run(args) => run(&args),
+        Command::Engine(args) => simulate(&args),
+    }
+}
+
+fn simulate(args: &EngineArgs) -> ExitCode {
+    match cli::run(args, &mut std::io::stdout()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(EXIT_USAGE)
+        }
     }
 }
 
