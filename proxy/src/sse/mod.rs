@@ -5,6 +5,7 @@
 
 mod kind;
 
+pub(crate) use kind::value_behind;
 pub use kind::{EventKind, Finish};
 
 use crate::api::Dialect;
