@@ -9,6 +9,11 @@ macro_rules! names {
             pub(crate) const NAMES: [(&'static str, Self); $count] =
                 [$(($name, Self::$variant)),+];
 
+            /// The value a name stands for in the file; `None` for any other text.
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+            }
+
             /// The name the file uses.
             pub fn name(self) -> &'static str {
                 match self {

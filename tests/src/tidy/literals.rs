@@ -4,13 +4,12 @@ use super::layers::is_word;
 use super::{File, Finding, Tree};
 
 /// Files and folders where a status code may stand as a number, each with its reason.
-pub const STATUS_FILES: [(&str, &str); 6] = [
-    ("proxy/src/error.rs", "the table of what each failure is answered with"),
-    ("proxy/src/answer.rs", "our own answers"),
+pub const STATUS_FILES: [(&str, &str); 5] = [
+    ("proxy/src/answer", "our own answers, and the table of what each failure is answered with"),
     ("proxy/src/limits.rs", "numbers there are bounds"),
     ("proxy/src/http/error.rs", "the codec's verdict on a request it could not read"),
     ("proxy/src/http/write.rs", "the reason phrases"),
-    ("proxy/src/control/", "reads what an engine's own endpoints answer, and answers no client"),
+    ("proxy/src/control", "reads what an engine's own endpoints answer, and answers no client"),
 ];
 
 /// Status codes from 400 on that are registered, and the two that model servers made up.
@@ -38,8 +37,8 @@ pub fn status_codes_have_one_home(tree: &Tree) -> Vec<Finding> {
                 |number: &&str| STATUS.contains(number) && (speaks || !ROUND.contains(number));
             for number in numbers(line).filter(counts) {
                 let what = format!(
-                    "{number}: status codes stand in proxy/src/error.rs or answer.rs; a bound that \
-                     looks like one belongs in limits.rs"
+                    "{number}: status codes stand in proxy/src/answer; a bound that looks like one \
+                     belongs in limits.rs"
                 );
                 findings.push(Finding::new(&file.path, index + 1, what));
             }

@@ -24,8 +24,31 @@ const TREES: [&str; 2] = ["index/src/", "index/tests/"];
 const DECLARING_TYPES: [&str; 6] = ["mod", "struct", "enum", "trait", "type", "union"];
 const DECLARING_OTHERS: [&str; 4] = ["fn", "const", "static", "macro_rules!"];
 
-/// Files that print: the output modules of the binaries, and build scripts.
-const PRINTING: [&str; 3] = ["output", "build", "print"];
+/// Files that print: the output module of each binary.
+const PRINTING: [&str; 2] = ["output", "say"];
+
+/// What the root of the repository holds: our crates, and the files that tools and readers expect.
+const ROOT: [&str; 19] = [
+    ".cargo",
+    ".ci",
+    ".gitignore",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE",
+    "README.md",
+    "bench",
+    "clippy.toml",
+    "config",
+    "deny.toml",
+    "index",
+    "loadgen",
+    "proxy",
+    "rust-toolchain.toml",
+    "rustfmt.toml",
+    "tests",
+];
 
 /// No file and no declared name has a word that means too many things.
 pub fn names_use_the_fields_words(tree: &Tree) -> Vec<Finding> {
@@ -89,6 +112,16 @@ fn split(name: &str) -> Vec<String> {
         before = letter;
     }
     words
+}
+
+/// The root holds our crates and what tools and readers expect, and nothing else.
+pub fn the_root_holds_only_what_belongs_there(tree: &Tree) -> Vec<Finding> {
+    let stray = |file: &&File| {
+        let entry = file.path.split('/').next().unwrap_or_default();
+        !ROOT.contains(&entry)
+    };
+    let what = "this does not belong in the root of the repository";
+    tree.files.iter().filter(stray).map(|file| Finding::new(&file.path, 0, what)).collect()
 }
 
 /// Nothing is left over from work: no debugging macro, no note to oneself.

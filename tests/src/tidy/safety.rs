@@ -22,7 +22,32 @@ const COMMENT_LINES: usize = 5;
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
 /// Modules of `proxy` on the path of a request, where no thread may wait for another.
-const DATA_PATH: [&str; 7] = ["session", "relay", "forward", "pool", "shard", "http", "prompt"];
+const DATA_PATH: [&str; 24] = [
+    "alarm",
+    "answer",
+    "api",
+    "body",
+    "classify",
+    "client",
+    "conversation",
+    "encoding",
+    "exchange",
+    "forward",
+    "http",
+    "place",
+    "plan",
+    "pool",
+    "prompt",
+    "record",
+    "relay",
+    "reply",
+    "ring",
+    "session",
+    "shard",
+    "sse",
+    "upstream",
+    "usage",
+];
 
 /// Lines of code that hold `word` as a whole word.
 fn lines_with<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {

@@ -23,6 +23,18 @@ rules! {
     }
 
     #[test]
+    fn the_root_holds_only_what_belongs_there(
+        tests::tidy::names::the_root_holds_only_what_belongs_there
+    )
+    broken_by {
+        [("NOTES.md", "")]
+        [("scripts/a.sh", "")]
+    }
+    kept_by {
+        [("README.md", ""), ("proxy/src/lib.rs", ""), (".ci/run", "")]
+    }
+
+    #[test]
     fn nothing_is_left_over_from_work(tests::tidy::names::nothing_is_left_over_from_work)
     broken_by {
         [("a.rs", "fn f() { dbg!(1); }")]
@@ -42,7 +54,8 @@ rules! {
         [("loadgen/src/main.rs", "fn f() { eprint!(\"x\"); }")]
     }
     kept_by {
-        [("proxy/src/output.rs", "fn f() { println!(\"x\"); }")]
+        [("loadgen/src/report/output.rs", "fn f() { println!(\"x\"); }")]
+        [("proxy/src/say.rs", "fn f() { println!(\"x\"); }")]
         [("proxy/src/relay.rs", "#[cfg(test)]\nmod tests { fn f() { println!(\"x\"); } }")]
         [("proxy/src/relay.rs", "fn f() { writeln!(out, \"println!\"); }")]
         [("tests/tests/sim.rs", "fn f() { println!(\"x\"); }")]

@@ -67,7 +67,7 @@ rules! {
         [("proxy/src/relay.rs", "fn f(a: u16) -> bool { a == 429 }")]
     }
     kept_by {
-        [("proxy/src/error.rs", "fn f() { reply(503) }")]
+        [("proxy/src/answer/status.rs", "fn f() { reply(503) }")]
         [("proxy/src/answer.rs", "const A: u16 = 431;")]
         [("proxy/src/session.rs", "// 503\nconst A: u64 = 512; const B: u32 = 4_000 + 500 + 1503;")]
         [("proxy/src/control/probe.rs", "fn f(a: Reply) -> bool { a.status == 404 }")]
