@@ -10,6 +10,7 @@ use fastrand::Rng;
 use tokio::runtime::Handle as RuntimeHandle;
 use tokio::sync::oneshot;
 
+use super::Error;
 use super::conversation::Conversation;
 use super::exchange::Ask;
 use super::options::TraceOptions;
@@ -26,23 +27,26 @@ pub(crate) enum Arrival {
     Recorded(Entry, Arc<TraceOptions>),
 }
 
-/// Sends `arrivals` at their times, given from the start of the workload. Returns when the last
-/// one has been sent, not when it has been answered.
-pub(crate) async fn issue<I>(shared: &Arc<Shared>, arrivals: I, alive: Alive)
+/// Begins to send `arrivals` at their times, given from the start of the workload. The receiver
+/// ends when the last one has been sent, not when it has been answered.
+pub(crate) fn start<I>(
+    shared: &Arc<Shared>,
+    arrivals: I,
+    runtime: &RuntimeHandle,
+    alive: Alive,
+) -> Result<oneshot::Receiver<()>, Error>
 where
     I: Iterator<Item = (Duration, Arrival)> + Send + 'static,
 {
-    let (issued, all_issued) = oneshot::channel::<()>();
-    let (shared, runtime) = (shared.clone(), RuntimeHandle::current());
+    let (issuing, issued) = oneshot::channel::<()>();
+    let (shared, runtime) = (shared.clone(), runtime.clone());
     let thread = std::thread::Builder::new().name("loadgen-time".to_owned());
-    let started = thread.spawn(move || {
+    let keep = move || {
         keep_time(&shared, arrivals, &runtime, &alive);
-        drop((alive, issued));
-    });
-    if started.is_ok() {
-        // Dropping the sender is the signal.
-        let _ = all_issued.await;
-    }
+        drop((alive, issuing));
+    };
+    thread.spawn(keep).map_err(Error::Start)?;
+    Ok(issued)
 }
 
 fn keep_time(
