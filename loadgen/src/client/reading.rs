@@ -196,3 +196,24 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     content_type.is_some_and(|value| value.starts_with(b"text/event-stream"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_arrive_together_have_no_time_between_them() {
+        let (mut gaps, begin) = (Gaps::default(), Instant::now());
+        gaps.add(begin, 2);
+        gaps.add(begin + Duration::from_micros(70), 3);
+        assert_eq!(gaps.micros, [0, 70, 0, 0], "one gap less than events");
+    }
+
+    #[test]
+    fn an_event_stream_is_known_by_its_type_whatever_its_charset() {
+        let with = |value| HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(value))]);
+        assert!(is_event_stream(&with("text/event-stream; charset=utf-8")));
+        assert!(!is_event_stream(&with("application/json")));
+        assert!(!is_event_stream(&HeaderMap::new()));
+    }
+}

@@ -215,7 +215,8 @@ impl Tally {
             cancelled_in_prefill: self.cancelled_in_prefill,
             cancelled_mid_stream: self.cancelled_mid_stream,
             unfinished: self.sent - self.done(),
-            sent_per_s: per_s(self.sent, self.last_sent),
+            // The first request begins at the start, so the rate is that of the gaps after it.
+            sent_per_s: per_s(self.sent.saturating_sub(1), self.last_sent),
             complete_per_s: per_s(self.complete, self.last_end),
         }
     }

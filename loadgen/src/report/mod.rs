@@ -52,7 +52,7 @@ pub struct Requests {
     pub cancelled_mid_stream: u64,
     /// Requests still running when the run was stopped.
     pub unfinished: u64,
-    /// Requests begun per second of the time in which requests were begun.
+    /// Requests begun per second, from the start to the last begin.
     pub sent_per_s: f64,
     /// Whole replies per second of the run.
     pub complete_per_s: f64,

@@ -31,8 +31,8 @@ async fn late_answers_do_not_lower_the_offered_rate() {
     .await;
     let report = run(open(&server.url, 200.0, 60)).await;
     assert_eq!((report.requests.sent, report.requests.complete), (60, 60), "{report:?}");
-    // 60 arrivals 5 ms apart: 59 gaps make 295 ms.
-    assert!((150.0..=204.0).contains(&report.requests.sent_per_s), "{report:?}");
+    // 59 gaps of 5 ms; only this machine can make them longer, nothing makes them shorter.
+    assert!((150.0..=200.0).contains(&report.requests.sent_per_s), "{report:?}");
     // The first one waited for all others.
     assert!(report.latency.ttft.max_ms >= 290.0, "{report:?}");
 }
