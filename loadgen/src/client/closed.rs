@@ -68,7 +68,9 @@ async fn take_turn(shared: &Shared, places: Places, talk: &mut Conversation, due
     let rendered = shared.client.renderer.render(talk, max_tokens, number);
     let keep_text = turn + 1 < places.turns;
     // A caller that waits for answers has no schedule: the clock starts when it is ready to send.
-    let ask = Ask { number, turn, due: Instant::now(), rendered, max_tokens, keep_text };
+    let due = Instant::now();
+    let ask = Ask { number, turn, due, rendered, max_tokens, keep_text };
+    shared.client.recorder.began(number, due);
     match shared.client.exchange(ask).await {
         Some(text) => talk.answer(&text),
         None => talk.take_back(),

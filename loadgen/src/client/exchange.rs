@@ -60,10 +60,10 @@ impl Client {
         })
     }
 
-    /// Sends `ask` and reads its reply. Returns the assistant's text of a whole reply.
+    /// Sends `ask`, which the caller has counted as begun, and reads its reply. Returns the
+    /// assistant's text of a whole reply.
     pub(crate) async fn exchange(&self, mut ask: Ask) -> Option<String> {
         let begin = Instant::now();
-        self.recorder.began(ask.number, begin);
         let mut progress = Progress::default();
         let end = self.run(&mut ask, &mut progress).await;
         let outcome = Outcome {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::runtime::Handle as RuntimeHandle;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::Error;
 use super::conversation::Conversation;
@@ -71,6 +72,8 @@ fn keep_time(
             turn.give_back(None);
             continue;
         }
+        // Counted here, not by the task: a runtime that lags must not hide what is under way.
+        shared.client.recorder.began(number, Instant::now());
         let (shared, alive) = (shared.clone(), alive.clone());
         runtime.spawn(async move {
             turn.take(&shared, due).await;
@@ -108,7 +111,7 @@ impl Turn {
         Turn { ask: Ask { number, turn, due, rendered, max_tokens, keep_text }, talk, home }
     }
 
-    async fn take(self, shared: &Shared, due: tokio::time::Instant) {
+    async fn take(self, shared: &Shared, due: Instant) {
         let Turn { talk, mut ask, home } = self;
         ask.due = due;
         let reply = shared.client.exchange(ask).await;
