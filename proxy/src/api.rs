@@ -192,7 +192,9 @@ mod tests {
 
     #[test]
     fn the_query_and_trailing_slashes_do_not_matter() {
-        for target in ["/v1/messages", "/v1/messages?beta=true", "/v1/messages/", "/v1/messages//?x"] {
+        for target in
+            ["/v1/messages", "/v1/messages?beta=true", "/v1/messages/", "/v1/messages//?x"]
+        {
             assert_eq!(Api::of(b"POST", target.as_bytes()), Api::Messages, "{target}");
         }
     }
@@ -212,14 +214,27 @@ mod tests {
             ("post", "/v1/messages"),
             ("OPTIONS", "/v1/responses"),
         ] {
-            assert_eq!(Api::of(method.as_bytes(), target.as_bytes()), Api::Other, "{method} {target}");
+            assert_eq!(
+                Api::of(method.as_bytes(), target.as_bytes()),
+                Api::Other,
+                "{method} {target}"
+            );
         }
         assert_eq!(Api::of(b"HEAD", b"/v1/models"), Api::Models);
     }
 
     #[test]
     fn spellings_an_engine_might_read_otherwise_pass_through() {
-        for target in ["//v1/messages", "/v1/Messages", "/v1/%6dessages", "/v1/./messages", "/", "", "*", "v1/messages"] {
+        for target in [
+            "//v1/messages",
+            "/v1/Messages",
+            "/v1/%6dessages",
+            "/v1/./messages",
+            "/",
+            "",
+            "*",
+            "v1/messages",
+        ] {
             assert_eq!(Api::of(b"POST", target.as_bytes()), Api::Other, "{target}");
         }
     }

@@ -39,9 +39,9 @@ pub struct ServeArgs {
     /// A backend; repeat it for each. Its engine and models are found out by asking it.
     #[arg(long, value_name = "http://HOST:PORT")]
     pub backend: Vec<String>,
-    /// Where clients connect [default: 127.0.0.1:8080].
+    /// Where clients connect; may be repeated [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDR")]
-    pub listen: Option<SocketAddr>,
+    pub listen: Vec<SocketAddr>,
     /// Where operators connect [default: 127.0.0.1:8081].
     #[arg(long, value_name = "ADDR")]
     pub admin: Option<SocketAddr>,

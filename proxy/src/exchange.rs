@@ -15,18 +15,17 @@ use crate::body::{self, BodyBounds, BodyError};
 use crate::client::{Client, ClientLost};
 use crate::clock;
 use crate::http::{
-    Downstream, RequestFraming, RequestHead, Version, write_request_head, write_response_head,
+    CONTINUE, Downstream, RequestFraming, RequestHead, Version, write_response_head,
 };
-use crate::limits::{ATTEMPTS_MAX, MODEL_NAME_BYTES_MAX, PATH_BYTES_MAX};
-use crate::metrics::Count;
-use crate::place::{Excluded, Placement, Plan, Slot, Unplaced, place, serves};
+use crate::limits::{MODEL_NAME_BYTES_MAX, PATH_BYTES_MAX};
+use crate::place::{Plan, Slot};
 use crate::plan::{self, Planned};
 use crate::record::{End, Note, Record, Times};
 use crate::relay::{Relay, Relayed};
-use crate::reply::ReplyClass;
+use crate::search::Found;
 use crate::session::Next;
 use crate::shard::Shard;
-use crate::upstream::{Attempt, Failed, Held, Outgoing};
+use crate::upstream::{Held, Moments};
 
 /// Serves the request whose head was read.
 pub async fn serve(shard: &Rc<Shard>, client: &Client, head: &RequestHead) -> Next {
@@ -36,21 +35,14 @@ pub async fn serve(shard: &Rc<Shard>, client: &Client, head: &RequestHead) -> Ne
     next
 }
 
-struct Exchange<'s> {
-    shard: &'s Rc<Shard>,
-    client: &'s Client,
-    head: &'s RequestHead,
-    api: Api,
-    to: Downstream,
-    request_id: String,
-    record: Box<Record>,
-}
-
-/// How the search for a reply ended.
-enum Found {
-    Reply(Box<Held>, Option<Slot>, BackendId),
-    Answer(Situation),
-    ClientGone,
+pub(crate) struct Exchange<'s> {
+    pub(crate) shard: &'s Rc<Shard>,
+    pub(crate) client: &'s Client,
+    pub(crate) head: &'s RequestHead,
+    pub(crate) api: Api,
+    pub(crate) to: Downstream,
+    pub(crate) request_id: String,
+    pub(crate) record: Box<Record>,
 }
 
 impl<'s> Exchange<'s> {
@@ -106,7 +98,7 @@ impl<'s> Exchange<'s> {
             return Ok(());
         }
         let stall = self.shard.shared.config.timeouts.write_stall_ms;
-        self.client.write(b"HTTP/1.1 100 Continue\r\n\r\n".as_slice(), stall).await.map(drop)
+        self.client.write(CONTINUE, stall).await.map(drop)
     }
 
     async fn without_body(&mut self, error: BodyError) -> Next {
@@ -128,7 +120,8 @@ impl<'s> Exchange<'s> {
         let head_only = self.head.method_bytes() == b"HEAD";
         let answer = answer::own(situation, self.api.dialect(), &self.request_id);
         self.record.status = answer.status;
-        self.record.end = end.unwrap_or(if answer.status < 500 { End::Refused } else { End::OwnAnswer });
+        self.record.end =
+            end.unwrap_or(if answer.status < 500 { End::Refused } else { End::OwnAnswer });
         let mut out = Vec::new();
         answer.write(&mut out, self.to, head_only);
         self.write_out(out).await
@@ -144,7 +137,7 @@ impl<'s> Exchange<'s> {
             let head_only = self.head.method_bytes() == b"HEAD";
             answer::write_models(&mut out, body, self.to, &self.request_id, head_only);
         }
-        self.record.status = answer::OK;
+        self.record.status = answer::status::OK;
         self.record.end = End::Complete;
         self.write_out(out).await
     }
@@ -179,139 +172,6 @@ impl<'s> Exchange<'s> {
                 Next::Close
             }
         }
-    }
-
-    /// Tries backends until one's reply may go to the client or nothing is left to try.
-    async fn find<W: Future<Output = ()>>(
-        &mut self,
-        plan: &Plan,
-        body: &Bytes,
-        mut gone: Pin<&mut W>,
-    ) -> Found {
-        let mut search = Search::default();
-        loop {
-            let waited = &mut self.record.waited_ms;
-            let alarm = &self.client.alarm;
-            let placed =
-                place(self.shard, plan, &mut search.excluded, waited, alarm, gone.as_mut()).await;
-            let placement = match placed {
-                Ok(placement) => placement,
-                Err(Unplaced::ClientGone) => return Found::ClientGone,
-                Err(Unplaced::Answer(situation, decision)) => {
-                    self.record.decision = decision.or(self.record.decision.take());
-                    return search.give_up(situation);
-                }
-            };
-            if let Some(found) = self.attempt(plan, body, placement, &mut search, gone.as_mut()).await
-            {
-                return found;
-            }
-            self.shard.stats.add(Count::Retries, 1);
-        }
-    }
-
-    /// One attempt. `None`: try another backend.
-    async fn attempt<W: Future<Output = ()>>(
-        &mut self,
-        plan: &Plan,
-        body: &Bytes,
-        placement: Placement,
-        search: &mut Search,
-        gone: Pin<&mut W>,
-    ) -> Option<Found> {
-        let backend = placement.backend;
-        self.note_placed(plan, placement.decision, backend, placement.prompt_tokens);
-        let outgoing = self.outgoing(body);
-        let mut attempt = Attempt { shard: self.shard, alarm: &self.client.alarm, gone };
-        match attempt.run(backend, &outgoing).await {
-            Ok(held) => self.judge(held, placement.slot, backend, search),
-            Err(Failed::ClientGone) => Some(Found::ClientGone),
-            Err(Failed::Silent) => Some(Found::Answer(Situation::FirstByteTimeout)),
-            Err(Failed::Connect | Failed::NoReply | Failed::BadReply) => {
-                self.note_failure(backend);
-                search.excluded.broken.insert(backend);
-                search.failed = true;
-                self.may_retry(search).then_some(()).map_or_else(|| Some(search.give_up_failed()), |()| None)
-            }
-        }
-    }
-
-    /// Decides what a held reply means: it goes to the client, or another backend is tried.
-    fn judge(
-        &mut self,
-        held: Held,
-        slot: Option<Slot>,
-        backend: BackendId,
-        search: &mut Search,
-    ) -> Option<Found> {
-        match held.reply.class(held.head.status()) {
-            ReplyClass::Busy => {
-                self.shard.stats.add(Count::BusyAnswers, 1);
-                search.excluded.busy.insert(backend);
-                None
-            }
-            ReplyClass::Broken => {
-                self.note_failure(backend);
-                search.excluded.broken.insert(backend);
-                search.failed = true;
-                if self.may_retry(search) {
-                    // Kept without its slot: if nothing better comes, the engine's own words are the answer.
-                    search.last = Some((Box::new(held), backend));
-                    return None;
-                }
-                Some(Found::Reply(Box::new(held), slot, backend))
-            }
-            ReplyClass::Served | ReplyClass::CallersFault => {
-                if let Some(upstream) = self.shard.shared.upstream(backend) {
-                    upstream.note_success();
-                }
-                Some(Found::Reply(Box::new(held), slot, backend))
-            }
-        }
-    }
-
-    fn may_retry(&self, search: &mut Search) -> bool {
-        search.attempts += 1;
-        search.attempts < ATTEMPTS_MAX && self.shard.retries.take()
-    }
-
-    fn note_placed(
-        &mut self,
-        plan: &Plan,
-        decision: Option<Box<index::Decision>>,
-        backend: BackendId,
-        prompt_tokens: u64,
-    ) {
-        let now = clock::now();
-        self.record.attempts += 1;
-        self.record.times.placed = Some(now);
-        self.record.backend = Some(backend);
-        self.record.prompt_tokens_estimate = prompt_tokens;
-        self.record.decision = decision;
-        if let Some(key) = plan.conversation {
-            let fleet = &self.shard.shared.fleet;
-            fleet.affinity().set(fleet, key, backend, now.millis());
-        }
-        if !plan.blocks.is_empty() {
-            self.shard.shared.note(Note::Routed { backend, blocks: plan.blocks.clone(), at: now });
-        }
-    }
-
-    fn note_failure(&self, backend: BackendId) {
-        self.shard.stats.add(Count::UpstreamFailures, 1);
-        if let Some(upstream) = self.shard.shared.upstream(backend)
-            && upstream.note_failure() >= crate::limits::BREAKER_FAILURES
-        {
-            self.shard.shared.fleet.backend(backend).set_breaker_open(true);
-        }
-    }
-
-    fn outgoing<'b>(&self, body: &'b Bytes) -> Outgoing<'b> {
-        let has_body = self.head.framing() != RequestFraming::None;
-        let mut head = Vec::with_capacity(1024 + body.len().min(crate::limits::SEND_TOGETHER_MAX));
-        let extra = [("x-shearwater-request-id", self.request_id.as_bytes())];
-        write_request_head(&mut head, self.head, has_body.then_some(body.len() as u64), &extra);
-        Outgoing { head, body, method: self.head.method(), dialect: self.api.dialect() }
     }
 
     async fn relay<W: Future<Output = ()>>(
@@ -376,15 +236,21 @@ impl<'s> Exchange<'s> {
     ) {
         let Some(upstream) = self.shard.shared.upstream(backend) else { return };
         let kept = !streamed || upstream.kind().keeps_connection_after_stream();
-        if relayed.upstream_reusable && kept && head.keep_alive() && head.keep_alive_max() != Some(0) {
+        if relayed.upstream_reusable
+            && kept
+            && head.keep_alive()
+            && head.keep_alive_max() != Some(0)
+        {
             let ours = self.shard.shared.config.timeouts.upstream_idle_ms;
             // An engine that announces a shorter time is believed, with a second of margin.
-            let theirs = head.keep_alive_timeout_s().map_or(u64::MAX, |s| u64::from(s.saturating_sub(1)) * 1000);
+            let theirs = head
+                .keep_alive_timeout_s()
+                .map_or(u64::MAX, |s| u64::from(s.saturating_sub(1)) * 1000);
             self.shard.pools.put(backend, socket, clock::now().millis(), ours.min(theirs));
         }
     }
 
-    fn note_moments(&mut self, moments: crate::upstream::Moments) {
+    fn note_moments(&mut self, moments: Moments) {
         let times = &mut self.record.times;
         times.connected = moments.connected;
         times.sent = moments.sent;
@@ -404,27 +270,17 @@ impl<'s> Exchange<'s> {
     }
 }
 
-/// What a search has learned so far.
-#[derive(Default)]
-struct Search {
-    excluded: Excluded,
-    attempts: u32,
-    failed: bool,
-    last: Option<(Box<Held>, BackendId)>,
-}
-
-impl Search {
-    /// Nothing is left to try: an engine's own error if there was one, else ours.
-    fn give_up(&mut self, situation: Situation) -> Found {
-        match self.last.take() {
-            Some((held, backend)) => Found::Reply(held, None, backend),
-            None if self.failed => Found::Answer(Situation::UpstreamFailed),
-            None => Found::Answer(situation),
-        }
-    }
-
-    fn give_up_failed(&mut self) -> Found {
-        self.give_up(Situation::UpstreamFailed)
+fn method_name(method: crate::http::Method) -> &'static str {
+    use crate::http::Method;
+    match method {
+        Method::Get => "GET",
+        Method::Head => "HEAD",
+        Method::Post => "POST",
+        Method::Put => "PUT",
+        Method::Patch => "PATCH",
+        Method::Delete => "DELETE",
+        Method::Options => "OPTIONS",
+        _ => "OTHER",
     }
 }
 
@@ -449,7 +305,7 @@ fn new_record(shard: &Shard, head: &RequestHead, api: Api, request_id: u64) -> R
         request_id,
         shard: shard.number,
         api,
-        method: head.method().name(),
+        method: method_name(head.method()),
         path: bounded(&path, PATH_BYTES_MAX),
         model: None,
         backend: None,

@@ -1,6 +1,8 @@
 //! Every bound of the proxy, with its reason. Nothing grows without one of these; what an operator may
 //! change is in the configuration, with its own bounds.
 
+use crate::http::{ChunkLimits, HeadLimits};
+
 // --- Shards -----------------------------------------------------------------------------------------
 
 /// How often a shard looks at its deadlines, ms. Timeouts are seconds, so this is exact enough, and 20
@@ -39,8 +41,6 @@ pub const PIPELINED_MAX: usize = 64 * 1024;
 pub const HELD_REPLY_MAX: usize = 256 * 1024;
 /// Interim (1xx) replies skipped before the real one; more is an upstream that never answers.
 pub const INTERIM_REPLIES_MAX: u32 = 16;
-/// The last bytes of a non-streamed reply kept to read its usage from, bytes.
-pub const USAGE_TAIL_BYTES: usize = 8 * 1024;
 /// An open chunk is filled up with blank lines, so that an error event can follow a broken stream, only
 /// when at most this many bytes are missing.
 pub const CHUNK_FILL_MAX: u64 = 64 * 1024;
@@ -89,17 +89,6 @@ pub const NOTES_MAX: usize = 16 * 1024;
 pub const MODEL_NAME_BYTES_MAX: usize = 128;
 /// Bytes of a path kept in records and logs.
 pub const PATH_BYTES_MAX: usize = 256;
-
-// --- Heads (see also the configuration's limits) -----------------------------------------------------
-
-/// Bytes of one line of a request's head. llama.cpp refuses longer lines with a bare 400, so a longer one
-/// could never be served everywhere.
-pub const HEAD_LINE_BYTES_MAX: usize = 8 * 1024;
-/// Bytes of a reply's head; engines send a few hundred.
-pub const REPLY_HEAD_BYTES_MAX: usize = 32 * 1024;
-//! Every bound of the product, with its reason. Nothing grows without one of these.
-
-use crate::http::{ChunkLimits, HeadLimits};
 
 // ---- HTTP heads and chunks ----
 
@@ -160,6 +149,9 @@ pub const JSON_VALUES_KEPT: usize = 1 << 16;
 
 /// A conversation id longer than this counts as absent, so that nobody can make us hash megabytes of header.
 pub const CONVERSATION_ID_BYTES_MAX: usize = 255;
+
+/// A `metadata.user_id` longer than this is not looked into; real ones are below 300 bytes.
+pub const USER_ID_BYTES_MAX: usize = 4096;
 
 /// How much of the first system text and of the first user text identifies a conversation that brings no id.
 pub const HEAD_TEXT_BYTES_MAX: usize = 16 * 1024;

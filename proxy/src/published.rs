@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use config::Config;
 use crossbeam::queue::ArrayQueue;
-use index::{BackendSet, Fleet, FingerprintKey, IndexHandle};
+use index::{BackendSet, FingerprintKey, Fleet, IndexHandle};
 
 use crate::limits::NOTES_MAX;
 use crate::metrics::ShardStats;

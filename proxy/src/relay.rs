@@ -101,7 +101,8 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
 
     async fn read(&mut self, mut buf: Vec<u8>) -> Read {
         if buf.len() == buf.capacity() && buf.capacity() < READ_BUFFER_MAX {
-            buf = Vec::with_capacity((buf.capacity() * 4).clamp(READ_BUFFER_FIRST, READ_BUFFER_MAX));
+            buf =
+                Vec::with_capacity((buf.capacity() * 4).clamp(READ_BUFFER_FIRST, READ_BUFFER_MAX));
         }
         buf.clear();
         let idle = self.shard.shared.config.timeouts.stream_idle_ms;
@@ -141,12 +142,13 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
     }
 
     /// Appends body bytes as they must look to the client.
-    fn wrap_onto(&self, out: &mut Vec<u8>, raw: &[u8]) {
+    fn wrap_onto(&mut self, out: &mut Vec<u8>, raw: &[u8]) {
         if self.passes_raw() {
-            out.extend_from_slice(self.reply.own_part(raw));
+            out.extend_from_slice(raw);
             return;
         }
-        let payload = self.reply.last_payload(raw);
+        let kept = self.reply.take_payload();
+        let payload = if self.reply.wire() == Wire::UntilClose { raw } else { &kept[..] };
         if payload.is_empty() {
             return;
         }
@@ -179,7 +181,8 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
             return self.lost(lost);
         }
         let end = if self.reply.had_error() { End::EngineError } else { End::Complete };
-        self.ended(end, self.framing != ReplyFraming::UntilClose)
+        let delimited = self.framing != ReplyFraming::UntilClose;
+        self.ended(end, delimited)
     }
 
     /// The reply broke after it had begun: tells the client in its dialect and closes.
@@ -190,7 +193,7 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
             if self.reply.inside_event() {
                 frame.extend_from_slice(b"\n\n");
             }
-            answer::write_broken_frame(&mut frame, self.dialect);
+            answer::write_broken_frame(&mut frame, self.dialect, self.reply.events());
             self.append(&mut tail, &frame);
             // Whether or not it arrives, the connection ends here.
             let _ = self.send(tail).await;

@@ -72,8 +72,9 @@ pub struct StartOptions {
 pub fn start(config: Config, options: StartOptions) -> Result<Running, StartError> {
     let shard_count = shard_count(&config);
     let (listen, mut listeners) = bind_all(&config.listen, shard_count)?;
-    let admin_listener = TcpListener::bind(config.admin)
-        .map_err(|source| StartError::new(format!("listen on admin address {}", config.admin), source))?;
+    let admin_listener = TcpListener::bind(config.admin).map_err(|source| {
+        StartError::new(format!("listen on admin address {}", config.admin), source)
+    })?;
     let admin = admin_listener
         .local_addr()
         .map_err(|source| StartError::new("read the admin address", source))?;
@@ -87,6 +88,25 @@ pub fn start(config: Config, options: StartOptions) -> Result<Running, StartErro
 }
 
 impl Running {
+    /// Says where it listens and waits until it has drained.
+    pub fn announce_and_wait(self) {
+        crate::say::err(&self.announcement());
+        self.wait();
+    }
+
+    /// Where it listens, before what, and on which driver.
+    pub fn announcement(&self) -> String {
+        let listen: Vec<String> = self.listen.iter().map(ToString::to_string).collect();
+        format!(
+            "listening on {}, admin on {}, {} backends, {} shards on {}",
+            listen.join(", "),
+            self.admin,
+            self.shared.upstreams.len(),
+            self.drivers.len(),
+            self.drivers.first().unwrap_or(&"nothing"),
+        )
+    }
+
     /// Waits until the proxy has drained, after a signal or [`Running::leave`].
     pub fn wait(self) {
         for shard in self.shards {
@@ -120,16 +140,17 @@ pub fn policy_of(config: &Config) -> PolicyKind {
             w_pressure: routing.weight_pressure,
         },
         Policy::Cost => PolicyKind::Cost {
-            a_max: routing.a_max,
-            request_charge: routing.request_charge_tokens,
+            recompute_max: routing.a_max,
+            request_tokens: routing.request_charge_tokens,
+            conversation_tokens: CONVERSATION_TOKENS,
         },
     }
 }
 
 fn index_config(config: &Config) -> index::IndexConfig {
     index::IndexConfig {
-        backends: config.backends.len(),
-        blocks_default: config.routing.evidence_blocks_default,
+        backend_blocks_max: config.routing.evidence_blocks_default,
+        ..index::IndexConfig::default()
     }
 }
 
@@ -170,7 +191,8 @@ fn publish(
 }
 
 fn random_u64() -> Result<u64, StartError> {
-    getrandom::u64().map_err(|e| StartError::new("get random numbers", io::Error::other(e)))
+    getrandom::u64()
+        .map_err(|e| StartError::new("get random numbers", io::Error::other(e.to_string())))
 }
 
 fn upstream_of(backend: &config::Backend) -> Upstream {
@@ -227,6 +249,9 @@ fn sessions_max(config: &Config) -> usize {
     let asked = config.limits.connections_max.map_or(fit, |max| u64::from(max).min(fit));
     usize::try_from(asked.max(1)).unwrap_or(usize::MAX)
 }
+
+/// Charge a conversation held adds to a new one's cost, in tokens: breaks ties, never outweighs work.
+const CONVERSATION_TOKENS: f64 = 16.0;
 
 type Listeners = Vec<Vec<TcpListener>>;
 

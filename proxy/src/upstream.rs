@@ -14,10 +14,9 @@ use monoio::buf::IoBufMut;
 use crate::alarm::{Alarm, Raced, race};
 use crate::client::with_room;
 use crate::clock::{self, Micros};
-use crate::http::{HeadLimits, Method, ResponseHead};
+use crate::http::{Method, ResponseHead};
 use crate::limits::{
-    HEAD_FIELDS_CEILING, HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST, REPLY_HEAD_BYTES_MAX,
-    SEND_TOGETHER_MAX,
+    HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST, RESPONSE_HEAD, SEND_TOGETHER_MAX,
 };
 use crate::metrics::Count;
 use crate::reply::Reply;
@@ -35,6 +34,8 @@ pub struct Outgoing<'r> {
     pub method: Method,
     /// What kind of events to expect.
     pub dialect: crate::api::Dialect,
+    /// The client cannot be given chunks.
+    pub unwrap_chunks: bool,
 }
 
 /// A reply held back, its first event seen.
@@ -149,7 +150,7 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         self.set_alarm(self.shard.shared.config.timeouts.first_byte_ms.unwrap_or(0));
         let (head, raw) = self.read_head(&socket, out.method).await?;
         moments.reply_head = Some(clock::now());
-        let reply = Reply::new(&head, out.dialect);
+        let reply = Reply::new(&head, out.dialect, out.unwrap_chunks);
         let mut held = Held { socket, head, reply, raw, moments };
         self.hold(&mut held).await?;
         held.moments.first_byte = Some(clock::now());
@@ -187,22 +188,19 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         socket: &Socket,
         method: Method,
     ) -> Result<(ResponseHead, Vec<u8>), Failed> {
-        let limits = HeadLimits {
-            bytes_max: REPLY_HEAD_BYTES_MAX,
-            line_bytes_max: REPLY_HEAD_BYTES_MAX,
-            headers_max: HEAD_FIELDS_CEILING,
-        };
         let mut head = ResponseHead::new();
         let mut buf = Vec::with_capacity(READ_BUFFER_FIRST);
         let mut interim = 0;
         loop {
             let before = buf.len();
             match self.read_more(socket, &mut buf).await {
-                Err(Failed::BadReply) if before == 0 && interim == 0 => return Err(Failed::NoReply),
+                Err(Failed::BadReply) if before == 0 && interim == 0 => {
+                    return Err(Failed::NoReply);
+                }
                 read => read?,
             }
             while let Some(consumed) =
-                head.parse(&buf, &limits, method).map_err(|_| Failed::BadReply)?
+                head.parse(&buf, &RESPONSE_HEAD, method).map_err(|_| Failed::BadReply)?
             {
                 buf.drain(..consumed.min(buf.len()));
                 if !head.is_informational() {
@@ -219,7 +217,8 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
     /// Reads on until the reply may go to the client: its first telling event is there, or it is whole, or
     /// it is too large to be anything but content.
     async fn hold(&mut self, held: &mut Held) -> Result<(), Failed> {
-        held.reply.feed(&held.raw).map_err(|_| Failed::BadReply)?;
+        let fed = held.reply.feed(&held.raw).map_err(|_| Failed::BadReply)?;
+        held.raw.truncate(fed.consumed);
         while !held.reply.may_be_sent() && held.raw.len() < HELD_REPLY_MAX {
             let before = held.raw.len();
             match self.read_more(&held.socket, &mut held.raw).await {
@@ -227,7 +226,8 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
                 read => read?,
             }
             let new = held.raw.get(before..).unwrap_or_default();
-            held.reply.feed(new).map_err(|_| Failed::BadReply)?;
+            let fed = held.reply.feed(new).map_err(|_| Failed::BadReply)?;
+            held.raw.truncate(before + fed.consumed);
         }
         Ok(())
     }

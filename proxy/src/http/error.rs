@@ -71,7 +71,7 @@ pub enum HeadError {
     BadHeaderName,
     /// A control character in a value (RFC 9110, 5.5).
     BadHeaderValue,
-    /// A name that reads like a framing field once `_` is taken for `-`, as some servers do.
+    /// A name that spells a framing field with other punctuation, which some servers take for it.
     AliasedName,
     /// A header line longer than the limit of a line.
     LineTooLong,

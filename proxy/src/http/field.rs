@@ -1,7 +1,7 @@
 //! The fields of a head as offsets into one owned copy of its bytes, each classified once. Reused from head to head.
 
 use super::error::HeadError;
-use super::grammar::{is_token_byte, list_elements};
+use super::grammar::list_elements;
 use crate::limits::HEAD_FIELDS_CEILING;
 
 /// A range of bytes of the copy. Heads are far below 4 GiB, see [`crate::limits::HEAD_BYTES_CEILING`].
@@ -63,7 +63,7 @@ impl FieldClass {
             14 if is(b"content-length") => Self::ContentLength,
             14 if is(b"http2-settings") => Self::Hop,
             17 if is(b"transfer-encoding") => Self::TransferEncoding,
-            _ if starts_with_ignore_case(name, b"proxy-") => Self::Hop,
+            _ if is_proxy_field(name) => Self::Hop,
             _ => Self::Other,
         }
     }
@@ -79,24 +79,46 @@ impl FieldClass {
     }
 }
 
-fn starts_with_ignore_case(name: &[u8], prefix: &[u8]) -> bool {
-    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+/// `Proxy-Connection`, `Proxy-Authorization` and their like, with an underscore too.
+fn is_proxy_field(name: &[u8]) -> bool {
+    matches!(name.split_at_checked(5),
+        Some((start, [b'-' | b'_', ..])) if start.eq_ignore_ascii_case(b"proxy"))
 }
 
-/// Whether a server that reads `_` as `-` would take this name for one that belongs to the hop. Others keep their
-/// underscores: clients do send `session_id` and `conversation_id`.
+/// Whether this unknown name spells one that belongs to the hop, its punctuation and what stands for the hyphen aside:
+/// `Transfer_Encoding`, `Content.Length`. Servers that map `_` to `-`, or drop what they do not like in a name, would take
+/// it for that one. Underscores as such are fine: clients do send `session_id` and `conversation_id`.
 fn imitates_a_hop_field(name: &[u8]) -> bool {
-    const IMITATED: [&[u8]; 4] =
-        [b"content-length", b"transfer-encoding", b"keep-alive", b"http2-settings"];
-    let same = |name: &[u8], known: &[u8]| {
-        name.len() == known.len()
-            && name.iter().zip(known).all(|(&byte, &wanted)| {
-                byte.eq_ignore_ascii_case(&wanted) || (byte == b'_' && wanted == b'-')
-            })
+    const IMITATED: [(&[u8], &[u8]); 4] = [
+        (b"content", b"length"),
+        (b"transfer", b"encoding"),
+        (b"keep", b"alive"),
+        (b"http2", b"settings"),
+    ];
+    // Most names begin with another letter, and are done here.
+    let may_start = |byte: &u8| match byte.to_ascii_lowercase() {
+        b'c' | b't' | b'k' | b'h' => true,
+        byte => !byte.is_ascii_alphanumeric(),
     };
-    memchr::memchr(b'_', name).is_some()
-        && (IMITATED.iter().any(|known| same(name, known))
-            || name.get(..6).is_some_and(|start| same(start, b"proxy-")))
+    if !name.first().is_some_and(may_start) {
+        return false;
+    }
+    let mut room = [0; 24];
+    let Some(letters) = letters_of(name, &mut room) else { return false };
+    IMITATED.iter().any(|(first, second)| {
+        let between = letters.strip_prefix(*first).and_then(|rest| rest.strip_suffix(*second));
+        between.is_some_and(|between| between.len() <= 1)
+    })
+}
+
+/// The letters and digits of `name` in lower case, `None` when there are more than `room`.
+fn letters_of<'a>(name: &[u8], room: &'a mut [u8]) -> Option<&'a [u8]> {
+    let mut count = 0;
+    for byte in name.iter().filter(|byte| byte.is_ascii_alphanumeric()) {
+        *room.get_mut(count)? = byte.to_ascii_lowercase();
+        count += 1;
+    }
+    room.get(..count)
 }
 
 /// One field.
@@ -228,22 +250,16 @@ impl FieldTable {
     }
 }
 
-/// Turns a parsed header into offsets, and refuses names that only look harmless.
+/// Turns a parsed header into offsets, and refuses names that only look harmless. `base` is the address of the copy.
 fn accept(header: &httparse::Header<'_>, base: usize) -> Result<Field, HeadError> {
     let name = header.name.as_bytes();
-    // The parser takes no byte that is not a token's, and a blank before the colon is not one.
-    debug_assert!(name.iter().all(|&byte| is_token_byte(byte)), "the parser let a name through");
-    if imitates_a_hop_field(name) {
+    let class = FieldClass::of(name);
+    if class == FieldClass::Other && imitates_a_hop_field(name) {
         return Err(HeadError::AliasedName);
     }
     let span = |part: &[u8]| {
         let start = part.as_ptr().addr().saturating_sub(base);
         Span::new(start, start + part.len())
     };
-    Ok(Field {
-        name: span(name),
-        value: span(header.value),
-        class: FieldClass::of(name),
-        listed: false,
-    })
+    Ok(Field { name: span(name), value: span(header.value), class, listed: false })
 }

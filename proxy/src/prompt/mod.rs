@@ -5,7 +5,7 @@
 //! # The canonical form
 //!
 //! A sequence of frames in the order templates render them: tools, then the system text, then the messages in place. A
-//! frame begins with an unescaped quote and a letter (see [`canonical`]); text inside is JSON text with minimal escapes
+//! frame begins with an unescaped quote and a letter (see `canonical.rs`); text inside is JSON text with minimal escapes
 //! and therefore holds no unescaped quote; JSON inside delimits itself. So no text can forge a frame. No frame has an end
 //! of its own: what one turn of a conversation pushed is a byte prefix of what the next turn pushes.
 //!
@@ -18,12 +18,22 @@
 //! are sampling fields and what templates use at the very end or at unknown places (`tool_choice`, `reasoning_effort`,
 //! `chat_template_kwargs`): one client toggles them between turns without moving the prefix.
 //!
-//! Into the root, before any frame: SGLang's `lora_path`, vLLM's `cache_salt`, a `chat_template` sent along. The caller
-//! pushes the model and its own scope there.
+//! Into the root, before any frame: the model, SGLang's `lora_path`, vLLM's `cache_salt`, a `chat_template` sent along.
 
+mod canonical;
+mod canonical_json;
+mod dialects;
 mod error;
-mod json;
+mod fields;
+mod head;
+pub(crate) mod json;
+mod messages;
 
+use crate::api::Api;
+use canonical::{Inner, Writer};
+use fields::{Fields, Name};
+use head::Head;
+use json::{Tape, Value};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -65,6 +75,70 @@ pub struct Prompt<'a> {
     pub media: u32,
     /// Length of the canonical prompt.
     pub canonical_bytes: u64,
+    head: Head<'a>,
+}
+
+impl Prompt<'_> {
+    /// A digest of the first system text and the first user text, which stay the same while a conversation grows: the
+    /// last resort for telling conversations apart. `None` without a user text. Computed when asked for.
+    pub fn head_digest(&self) -> Option<u128> {
+        self.head.digest()
+    }
+}
+
+/// Memory that reading reuses from body to body: one for each shard. Bounded by the limits of reading.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    tape: Tape,
+    inner: Inner,
+}
+
+/// Reads the body of a request for `api` and pushes its canonical prompt.
+///
+/// # Errors
+/// If the body is not a JSON object within the limits, or a member that decides routing is ambiguous. What was pushed by
+/// then is worthless. Fields of unexpected types are no error: the engine judges them.
+pub fn read<'a>(
+    api: Api,
+    body: &'a [u8],
+    canon: &mut impl Canon,
+) -> Result<Prompt<'a>, PromptError> {
+    read_with(&mut Scratch::default(), api, body, canon)
+}
+
+/// [`read`] with memory of earlier calls.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with<'a>(
+    scratch: &mut Scratch,
+    api: Api,
+    body: &'a [u8],
+    canon: &mut impl Canon,
+) -> Result<Prompt<'a>, PromptError> {
+    let Scratch { tape, inner } = scratch;
+    tape.parse(body)?;
+    let fields = Fields::of(Value::root(body, tape.tokens()))?;
+    let (model, prompt_cache_key) = (fields.text(Name::Model)?, fields.text(Name::PromptCacheKey)?);
+    // Models never share a cache, so the model separates fingerprints before anything else does.
+    canon.root(model.as_deref().unwrap_or_default().as_bytes());
+    let mut writer = Writer::new(canon, inner);
+    writer.body(api, &fields);
+    Ok(Prompt {
+        model,
+        stream: fields.is_true(Name::Stream),
+        include_usage: fields.include_usage(),
+        output_tokens_max: fields.output_tokens_max(),
+        choices: fields.choices(),
+        prompts: writer.prompts,
+        prompt_cache_key,
+        user_session: fields.user_session(),
+        previous_response: fields.previous_response(),
+        parts: writer.parts,
+        media: writer.media,
+        canonical_bytes: writer.bytes,
+        head: writer.head,
+    })
 }
 
 impl fmt::Debug for Prompt<'_> {

@@ -42,8 +42,8 @@ pub(crate) struct Token {
     pub(crate) end: u32,
     pub(crate) next: u32,
     pub(crate) kind: Kind,
-    /// For [`Kind::Text`]: the span contains a backslash. For [`Kind::Numbers`]: it contains anything but digits and
-    /// commas.
+    /// For [`Kind::Text`]: the span contains a backslash. For [`Kind::Numbers`]: it contains anything but
+    /// canonical numbers and commas.
     pub(crate) rough: bool,
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn canonical(raw: &[u8], mut take: impl FnMut(&[u8])) {
 }
 
 /// A short integer without a sign or leading zero: already canonical, and nearly every number there is.
-fn is_plain(raw: &[u8]) -> bool {
+pub(super) fn is_plain(raw: &[u8]) -> bool {
     raw.len() <= PLAIN_DIGITS_MAX
         && raw.iter().all(u8::is_ascii_digit)
         && (raw.len() == 1 || raw.first() != Some(&b'0'))
@@ -153,7 +153,11 @@ mod tests {
 
     #[test]
     fn absurd_exponents_do_not_overflow() {
-        for raw in ["1e99999999999999999999999", "1e-99999999999999999999999", "0.001e-9223372036854775808"] {
+        for raw in [
+            "1e99999999999999999999999",
+            "1e-99999999999999999999999",
+            "0.001e-9223372036854775808",
+        ] {
             assert!(form(raw).contains('e'), "{raw}");
         }
     }

@@ -19,13 +19,22 @@ impl Tape {
 
     /// Reads one JSON text and nothing after it.
     pub(crate) fn parse(&mut self, body: &[u8]) -> Result<(), PromptError> {
+        self.parse_first(body, true)
+    }
+
+    /// Reads the JSON text at the start of `body`, whatever follows it.
+    pub(crate) fn parse_prefix(&mut self, body: &[u8]) -> Result<(), PromptError> {
+        self.parse_first(body, false)
+    }
+
+    fn parse_first(&mut self, body: &[u8], only: bool) -> Result<(), PromptError> {
         self.tokens.clear();
         self.tokens.shrink_to(JSON_VALUES_KEPT);
         if u32::try_from(body.len()).is_err() {
             return Err(PromptError::new(PromptErrorKind::TooLong, 0));
         }
         let mut scan = Scan { body, at: 0, tokens: &mut self.tokens, open: Open::default() };
-        let outcome = scan.run();
+        let outcome = scan.run().and_then(|()| if only { scan.end() } else { Ok(()) });
         if outcome.is_err() {
             self.tokens.clear();
         }
@@ -94,7 +103,7 @@ impl Scan<'_, '_> {
             want = match want {
                 Want::Value { or_close } => self.value(or_close)?,
                 Want::Key { or_close } => self.key(or_close)?,
-                Want::Comma if self.open.depth == 0 => return self.end(),
+                Want::Comma if self.open.depth == 0 => return Ok(()),
                 Want::Comma => self.comma()?,
             };
         }
@@ -222,7 +231,13 @@ impl Scan<'_, '_> {
         Ok(Want::Comma)
     }
 
-    fn push(&mut self, kind: Kind, start: usize, end: usize, rough: bool) -> Result<u32, PromptError> {
+    fn push(
+        &mut self,
+        kind: Kind,
+        start: usize,
+        end: usize,
+        rough: bool,
+    ) -> Result<u32, PromptError> {
         let index = self.tokens.len();
         if index >= JSON_VALUES_MAX {
             return Err(PromptError::new(PromptErrorKind::TooManyValues, start));
@@ -313,13 +328,13 @@ fn digits(body: &[u8], at: usize) -> Option<usize> {
 }
 
 /// If `at` stands behind the bracket of an array of one or more numbers only: the offset behind its closing bracket, and
-/// whether anything but digits and commas stands inside.
+/// whether anything but canonical numbers and commas stands inside.
 fn numbers(body: &[u8], mut at: usize) -> Option<(usize, bool)> {
     let mut rough = false;
     loop {
         at = space_end(body, at, &mut rough)?;
         let end = number_end(body, at)?;
-        rough |= !body.get(at..end)?.iter().all(u8::is_ascii_digit);
+        rough |= !super::number::is_plain(body.get(at..end)?);
         at = space_end(body, end, &mut rough)?;
         match body.get(at)? {
             b',' => at += 1,
@@ -411,6 +426,14 @@ mod tests {
     }
 
     #[test]
+    fn a_text_at_the_start_is_read_whatever_follows() {
+        let mut tape = Tape::default();
+        tape.parse_prefix(b"{\"a\":1},\"cut").expect("an object");
+        assert_eq!(tape.tokens().len(), 3);
+        assert!(tape.parse_prefix(b"{\"a\":").is_err());
+    }
+
+    #[test]
     fn nesting_is_allowed_to_the_limit_and_refused_one_deeper() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         assert_eq!(kinds(&nested(JSON_DEPTH_MAX)).len(), JSON_DEPTH_MAX);
@@ -423,7 +446,10 @@ mod tests {
     fn values_are_counted_to_the_limit_and_refused_one_beyond() {
         let flat = |values: usize| format!("[{}null]", "null,".repeat(values - 2));
         assert_eq!(kinds(&flat(JSON_VALUES_MAX)).len(), JSON_VALUES_MAX);
-        assert_eq!(refused(flat(JSON_VALUES_MAX + 1).as_bytes()).kind, PromptErrorKind::TooManyValues);
+        assert_eq!(
+            refused(flat(JSON_VALUES_MAX + 1).as_bytes()).kind,
+            PromptErrorKind::TooManyValues
+        );
     }
 
     #[test]

@@ -51,9 +51,14 @@ impl<'a> Text<'a> {
         rest.is_empty()
     }
 
+    /// Whether the text stands in its canonical spelling already.
+    pub(crate) fn is_canonical(&self) -> bool {
+        !self.rough || !needs_rewriting(self.raw)
+    }
+
     /// Hands on the canonical spelling in pieces, until `take` returns false.
     pub(crate) fn canonical(&self, mut take: impl FnMut(&[u8]) -> bool) {
-        if !self.rough || !needs_rewriting(self.raw) {
+        if self.is_canonical() {
             take(self.raw);
             return;
         }
@@ -75,7 +80,7 @@ impl<'a> Text<'a> {
 
     /// The canonical spelling, borrowed where it is what stands there.
     pub(crate) fn canonical_bytes(&self) -> Cow<'a, [u8]> {
-        if !self.rough || !needs_rewriting(self.raw) {
+        if self.is_canonical() {
             return Cow::Borrowed(self.raw);
         }
         let mut bytes = Vec::with_capacity(self.raw.len());
@@ -96,8 +101,20 @@ impl<'a> Text<'a> {
         Cow::Owned(bytes)
     }
 
+    /// The text itself: borrowed if it needs no decoding, else in `bytes`.
+    pub(crate) fn decode_in<'b>(&self, bytes: &'b mut Vec<u8>) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        if !self.rough {
+            return self.raw;
+        }
+        self.decode_into(bytes);
+        bytes
+    }
+
     /// Replaces `bytes` by the text itself.
-    pub(crate) fn decode_into(&self, bytes: &mut Vec<u8>) {
+    fn decode_into(&self, bytes: &mut Vec<u8>) {
         bytes.clear();
         bytes.reserve(self.raw.len());
         let mut from = 0;
@@ -130,9 +147,8 @@ fn needs_rewriting(raw: &[u8]) -> bool {
     (0..raw.len()).step_by(1024).any(|at| {
         let here = follows(at).iter().take(1024);
         let next = follows(at + 1).iter().take(1024);
-        here.zip(next).fold(false, |found, (&a, &b)| {
-            found | ((a == b'\\') & ((b == b'u') | (b == b'/')))
-        })
+        here.zip(next)
+            .fold(false, |found, (&a, &b)| found | ((a == b'\\') & ((b == b'u') | (b == b'/'))))
     })
 }
 
@@ -228,7 +244,8 @@ impl Escape {
 
 /// `\u` and four lower-case digits.
 fn unicode(unit: u16) -> Piece {
-    let digit = |shift: u32| char::from_digit(u32::from(unit >> shift) & 15, 16).unwrap_or('0') as u8;
+    let digit =
+        |shift: u32| char::from_digit(u32::from(unit >> shift) & 15, 16).unwrap_or('0') as u8;
     Piece::of(&[b'\\', b'u', digit(12), digit(8), digit(4), digit(0)])
 }
 
@@ -257,7 +274,8 @@ mod tests {
     }
 
     fn canonical(raw: &str) -> String {
-        String::from_utf8(text(raw).canonical_bytes().into_owned()).expect("canonical text is UTF-8")
+        String::from_utf8(text(raw).canonical_bytes().into_owned())
+            .expect("canonical text is UTF-8")
     }
 
     #[test]
@@ -304,11 +322,9 @@ mod tests {
 
     #[test]
     fn decoding_gives_the_text_itself() {
-        for (raw, plain) in [
-            (r"a\u00e9\n\/\\\u0022", "aé\n/\\\""),
-            (r"\ud83d\ude00", "😀"),
-            ("none", "none"),
-        ] {
+        for (raw, plain) in
+            [(r"a\u00e9\n\/\\\u0022", "aé\n/\\\""), (r"\ud83d\ude00", "😀"), ("none", "none")]
+        {
             assert_eq!(text(raw).decode().as_ref(), plain.as_bytes(), "{raw}");
         }
         assert_eq!(text(r"\ud800").decode().as_ref(), [0xed, 0xa0, 0x80]);
@@ -322,7 +338,9 @@ mod tests {
         assert!(!text("models").is("model") && !text(r"m\u006fdels").is("model"));
         assert!(text("x-billing: 1").begins_with("x-billing"));
         assert!(text(r"\u0078-b\u0069lling: 1").begins_with("x-billing"));
-        assert!(!text(r"\u0078-b").begins_with("x-billing") && !text("x-b").begins_with("x-billing"));
+        assert!(
+            !text(r"\u0078-b").begins_with("x-billing") && !text("x-b").begins_with("x-billing")
+        );
     }
 
     #[test]

@@ -16,6 +16,16 @@ impl<'t, 'a> Value<'t, 'a> {
         Value { body, tokens, index: 0 }
     }
 
+    /// The value's place in the table, for [`Value::at`].
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Another value of the same text.
+    pub(crate) fn at(&self, index: usize) -> Value<'t, 'a> {
+        Value { index, ..*self }
+    }
+
     fn token(&self) -> &'t Token {
         self.tokens.get(self.index).unwrap_or(&NULL)
     }
@@ -43,8 +53,8 @@ impl<'t, 'a> Value<'t, 'a> {
         self.body
     }
 
-    /// For a string, whether it contains a backslash; for an array of numbers, whether it holds more than digits and
-    /// commas.
+    /// For a string, whether it contains a backslash; for an array of numbers, whether it holds more than canonical
+    /// numbers and commas.
     pub(crate) fn is_rough(&self) -> bool {
         self.token().rough
     }
@@ -210,7 +220,9 @@ mod tests {
 
     #[test]
     fn integers_are_read_and_fractions_are_not() {
-        for (json, value) in [("8", Some(8)), ("8.0", Some(8)), ("8.5", None), ("-1", None), ("1e3", None)] {
+        for (json, value) in
+            [("8", Some(8)), ("8.0", Some(8)), ("8.5", None), ("-1", None), ("1e3", None)]
+        {
             with(json, |root| assert_eq!(root.as_u64(), value, "{json}"));
         }
         with("99999999999999999999999", |root| assert_eq!(root.as_u64(), None));
