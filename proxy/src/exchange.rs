@@ -74,7 +74,7 @@ impl<'s> Exchange<'s> {
         }
         match plan::plan(self.shard, self.api, self.head, &body) {
             Planned::Forward(plan) => self.forward(plan, Bytes::from(body)).await,
-            Planned::Answer(situation) => self.answer(situation, None).await,
+            Planned::Answer(situation) => self.answer(situation).await,
         }
     }
 
@@ -111,17 +111,17 @@ impl<'s> Exchange<'s> {
             BodyError::Malformed => Situation::BadRequest,
         };
         self.to.keep_alive = false;
-        self.answer(situation, None).await;
+        self.answer(situation).await;
         Next::Linger
     }
 
     /// Answers by ourselves. The record says so.
-    async fn answer(&mut self, situation: Situation, end: Option<End>) -> Next {
+    async fn answer(&mut self, situation: Situation) -> Next {
         let head_only = self.head.method_bytes() == b"HEAD";
         let answer = answer::own(situation, self.api.dialect(), &self.request_id);
         self.record.status = answer.status;
-        self.record.end =
-            end.unwrap_or(if answer.status < 500 { End::Refused } else { End::OwnAnswer });
+        let callers = answer::status::is_callers(answer.status);
+        self.record.end = if callers { End::Refused } else { End::OwnAnswer };
         let mut out = Vec::new();
         answer.write(&mut out, self.to, head_only);
         self.write_out(out).await
@@ -166,7 +166,7 @@ impl<'s> Exchange<'s> {
         self.record.blocks = plan.blocks;
         match found {
             Found::Reply(held, slot, backend) => self.relay(*held, slot, backend, gone).await,
-            Found::Answer(situation) => self.answer(situation, None).await,
+            Found::Answer(situation) => self.answer(situation).await,
             Found::ClientGone => {
                 self.record.end = End::ClientGone;
                 Next::Close

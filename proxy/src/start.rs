@@ -306,7 +306,10 @@ fn start_shards(
                 if let Some(core) = core {
                     core_affinity::set_for_current(core);
                 }
-                shard::run(shared, number, seed, of_shard, |driver| drop(tell.send(driver)))
+                shard::run(shared, number, seed, of_shard, |driver| {
+                    // The starter waits for exactly this; if it is gone, so is the process.
+                    let _ = tell.send(driver);
+                })
             })
             .map_err(|e| StartError::new("start a shard", e))?;
         match told.recv() {
