@@ -18,8 +18,8 @@ use crate::http::{
     CONTINUE, Downstream, RequestFraming, RequestHead, Version, write_response_head,
 };
 use crate::limits::{MODEL_NAME_BYTES_MAX, PATH_BYTES_MAX};
-use crate::place::{Plan, Slot};
-use crate::plan::{self, Planned};
+use crate::place::Slot;
+use crate::plan::{self, Plan, Planned, Views};
 use crate::record::{End, Note, Record, Times};
 use crate::relay::{Relay, Relayed};
 use crate::search::Found;
@@ -72,10 +72,20 @@ impl<'s> Exchange<'s> {
         if self.api == Api::Models {
             return self.list_models().await;
         }
-        match plan::plan(self.shard, self.api, self.head, &body) {
+        match self.plan(&body) {
             Planned::Forward(plan) => self.forward(plan, Bytes::from(body)).await,
             Planned::Answer(situation) => self.answer(situation).await,
         }
+    }
+
+    fn plan(&self, body: &[u8]) -> Planned {
+        let mut routes = self.shard.routes.borrow_mut();
+        let mut views = Views {
+            shared: self.shard.shared,
+            routes: routes.load(),
+            scratch: &mut self.shard.scratch.borrow_mut(),
+        };
+        plan::plan(&mut views, self.api, &|name| self.head.header(name), body)
     }
 
     async fn read_body(&mut self) -> Result<Vec<u8>, BodyError> {

@@ -7,33 +7,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use index::{
-    Ask, BackendId, BackendSet, ConversationKey, Decision, Nowhere, Reservation, SequenceHash,
-};
+use index::{BackendId, BackendSet, Decision, Nowhere, Reservation};
 
 use crate::alarm::{Alarm, Raced, race};
 use crate::answer::Situation;
 use crate::clock;
 use crate::limits::BUSY_PAUSE_MS;
-use crate::published::Routes;
+use crate::plan::{self, Plan};
 use crate::shard::Shard;
-
-/// What the decision needs to know of a request.
-#[derive(Debug, Default)]
-pub struct Plan {
-    /// Model asked for; `None` goes to any backend.
-    pub model: Option<Box<str>>,
-    /// Fingerprint of its prompt.
-    pub blocks: Vec<SequenceHash>,
-    /// Canonical bytes of its prompt.
-    pub canonical_bytes: u64,
-    /// Tokens its reply may take, as budgeted.
-    pub output_tokens: u64,
-    /// Whose conversation it is.
-    pub conversation: Option<ConversationKey>,
-    /// Whether it takes a slot; side calls do not.
-    pub reserves: bool,
-}
 
 /// A held slot, given back when dropped; whoever waits on this shard is then called.
 #[derive(Debug)]
@@ -97,11 +78,6 @@ impl Excluded {
         all.union(&self.busy);
         all
     }
-}
-
-/// Whether the fleet serves this model at all.
-pub fn serves(shard: &Shard, routes: &Routes, model: Option<&str>) -> bool {
-    shard.pool_of(routes, model).is_some()
 }
 
 /// Finds a backend and holds its slot. `waited_ms` accumulates over the attempts of one request.
@@ -176,13 +152,13 @@ fn try_place(
 ) -> Result<Placement, Refused> {
     let mut routes = shard.routes.borrow_mut();
     let routes = routes.load();
-    let Some(pool) = shard.pool_of(routes, plan.model.as_deref()) else {
+    let Some(pool) = shard.shared.pool_of(routes, plan.model.as_deref()) else {
         return Err((Full::Never, None));
     };
     if !plan.reserves {
         return any_backend(shard, &pool.backends, excluded).ok_or((Full::Never, None));
     }
-    let ask = ask_of(shard, plan, pool, excluded, waited_ms);
+    let ask = plan::ask(shard.shared, plan, pool, excluded, waited_ms, shard.random());
     let prompt_tokens = ask.prompt_tokens;
     let mut reader = shard.reader.borrow_mut();
     let picked = shard.picker.borrow_mut().pick(&shard.shared.fleet, reader.load(), &ask);
@@ -197,43 +173,6 @@ fn try_place(
         Err(Nowhere::HomeFull(decision)) => Err((Full::Home, Some(Box::new(decision)))),
         Err(Nowhere::Busy(decision)) => Err((Full::Everywhere, Some(Box::new(decision)))),
     }
-}
-
-/// The decision's inputs for this request.
-pub fn ask_of<'a>(
-    shard: &Shard,
-    plan: &'a Plan,
-    pool: &'a crate::published::Pool,
-    excluded: &'a BackendSet,
-    waited_ms: u64,
-) -> Ask<'a> {
-    let ratio = pool.learned.bytes_per_token();
-    let routing = &shard.shared.config.routing;
-    Ask {
-        blocks: &plan.blocks,
-        block_tokens: tokens(u64::from(routing.block_bytes), ratio),
-        prompt_tokens: whole_tokens(plan.canonical_bytes, ratio),
-        output_tokens: plan.output_tokens,
-        conversation: plan.conversation,
-        pool: &pool.backends,
-        excluded,
-        waited_ms,
-        home_wait_ms: routing.home_wait_ms,
-        now: clock::now().millis(),
-        random: shard.random(),
-    }
-}
-
-// An estimate: sizes are far below 2^24 blocks' worth, and a rounding error of one token is no error.
-#[allow(clippy::cast_precision_loss)]
-fn tokens(bytes: u64, ratio: f32) -> f32 {
-    bytes as f32 / ratio
-}
-
-// As above; the quotient is not negative and saturates.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn whole_tokens(bytes: u64, ratio: f32) -> u64 {
-    tokens(bytes, ratio).ceil() as u64
 }
 
 /// A side call's backend: the least loaded that takes requests, ties at random. It holds no slot.

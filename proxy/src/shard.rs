@@ -15,7 +15,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Cache};
-use config::UnknownModel;
 use index::{IndexReader, Picker};
 use monoio::net::{TcpListener, TcpStream};
 
@@ -25,7 +24,7 @@ use crate::limits::{ACCEPT_PAUSE_MS, POOL_SWEEP_MS, TICK_MS, WAIT_PULSE_MS};
 use crate::metrics::{Count, Level, ShardStats};
 use crate::pool::Pools;
 use crate::prompt;
-use crate::published::{Phase, Pool, Published, Routes};
+use crate::published::{Phase, Published, Routes};
 use crate::retry::RetryBudget;
 use crate::ring::Loop;
 use crate::session;
@@ -125,14 +124,6 @@ impl Shard {
             }
             shard.pulsing.set(false);
         });
-    }
-
-    /// The backends for a model: its pool, or all of them when no model was named, when any name will do,
-    /// or while some backend has not told its models yet.
-    pub fn pool_of<'r>(&self, routes: &'r Routes, model: Option<&str>) -> Option<&'r Pool> {
-        let Some(model) = model else { return Some(&routes.all) };
-        let any = self.shared.config.unknown_model == UnknownModel::Any || !routes.complete;
-        routes.pools.get(model).or_else(|| any.then_some(&routes.all))
     }
 
     /// Whether the shard may end. Draining closes the listeners and waits for the sessions; stopping cuts
