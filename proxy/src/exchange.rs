@@ -20,6 +20,7 @@ use crate::http::{
 use crate::limits::{MODEL_NAME_BYTES_MAX, PATH_BYTES_MAX};
 use crate::place::Slot;
 use crate::plan::{self, Plan, Planned, Views};
+use crate::published::Phase;
 use crate::record::{End, Note, Record, Times};
 use crate::relay::{Relay, Relayed};
 use crate::search::Found;
@@ -50,7 +51,8 @@ impl<'s> Exchange<'s> {
         let api = Api::of(head.method_bytes(), head.target());
         let id = shard.next_request_id();
         shard.retries.note_request();
-        let keep_alive = head.keep_alive();
+        // A process that is leaving tells its clients to connect elsewhere next time.
+        let keep_alive = head.keep_alive() && shard.shared.phase() < Phase::Leaving;
         Exchange {
             shard,
             client,

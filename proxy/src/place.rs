@@ -113,11 +113,15 @@ pub async fn place<W: Future<Output = ()>>(
                 None => return Err(Unplaced::Answer(Situation::NoRoom, decision)),
             },
         };
-        let pause = match full {
+        let mut pause = match full {
             Full::Never => BUSY_PAUSE_MS,
             Full::Home => routing.home_wait_ms.saturating_sub(*waited_ms).max(1),
             Full::Everywhere => routing.queue_wait_ms.saturating_sub(*waited_ms).max(1),
         };
+        if !excluded.busy.is_empty() {
+            // Whoever said it was full may be asked again by then, whatever the others do.
+            pause = pause.min(BUSY_PAUSE_MS);
+        }
         let began = clock::now();
         alarm.set(began.millis(), pause);
         if race(alarm, gone.as_mut(), place.ticket.called()).await == Raced::Gone {
@@ -125,7 +129,7 @@ pub async fn place<W: Future<Output = ()>>(
         }
         let now = clock::now();
         *waited_ms += now.since(began).div_ceil(1000);
-        if full == Full::Never && now.since(began) >= BUSY_PAUSE_MS * 1000 {
+        if now.since(began) >= BUSY_PAUSE_MS * 1000 {
             excluded.busy = BackendSet::default();
         }
         queued = Some(place);

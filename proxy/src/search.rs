@@ -99,6 +99,7 @@ impl Exchange<'_> {
         match attempt.run(backend, &outgoing).await {
             Ok(held) => self.judge(held, placement.slot, backend, search),
             Err(Failed::ClientGone) => Some(Found::ClientGone),
+            Err(Failed::Exhausted) => Some(Found::Answer(Situation::NoRoom)),
             Err(Failed::Silent) => Some(Found::Answer(Situation::FirstByteTimeout)),
             Err(Failed::Connect | Failed::NoReply | Failed::BadReply) => {
                 self.note_failure(backend);

@@ -127,7 +127,7 @@ impl Shard {
     }
 
     /// Whether the shard may end. Draining closes the listeners and waits for the sessions; stopping cuts
-    /// them by ringing every deadline.
+    /// them, too, by ringing every deadline.
     fn has_ended(&self, listening: &[StdListener]) -> bool {
         let phase = self.shared.phase();
         if phase >= Phase::Draining {
@@ -136,8 +136,8 @@ impl Shard {
                 let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
             }
         }
-        if phase == Phase::Stopping {
-            self.alarms.ring_all();
+        if phase >= Phase::Draining {
+            self.alarms.ring(phase == Phase::Draining);
         }
         phase >= Phase::Draining && self.sessions.get() == 0
     }

@@ -176,7 +176,9 @@ fn publish(
     let upstreams = config.backends.iter().map(upstream_of).collect();
     apply_configured_limits(&config, &fleet);
     let routes = first_routes(&config);
-    let sessions_per_shard_max = sessions_max(&config).div_ceil(shards);
+    // The kernel spreads connections unevenly: a shard may take half as many again as its share.
+    let share = sessions_max(&config).div_ceil(shards);
+    let sessions_per_shard_max = share.saturating_add(share / 2).min(sessions_max(&config));
     Ok(Box::leak(Box::new(Published::new(Parts {
         config,
         fleet,
