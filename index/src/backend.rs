@@ -1,0 +1,136 @@
+//! One backend's shared state: its slots, its load, and whether it admits requests at all. The control thread and the
+//! breaker write the switches; shards read them. It never probes, times or judges.
+//!
+//! # Orderings
+//! The switches are one byte that publishes nothing else: Relaxed everywhere.
+
+use crate::sync::{AtomicU8, Ordering};
+use crate::{Load, Refusal, Slots};
+
+const DISABLED: u8 = 1;
+const UNHEALTHY: u8 = 2;
+const BREAKER_OPEN: u8 = 4;
+
+/// What a backend can run at once; 0 means unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests at once.
+    pub requests_max: u32,
+    /// Tokens in its KV pool.
+    pub tokens_max: u64,
+}
+
+/// The shared, atomic state of one backend. A new one is enabled, healthy, its breaker closed, and unlimited.
+#[derive(Debug)]
+pub struct Backend {
+    /// Requests and tokens in flight.
+    pub slots: Slots,
+    /// Prefill work, conversations and what the engine reported.
+    pub load: Load,
+    switches: AtomicU8,
+}
+
+impl Backend {
+    pub(crate) fn new() -> Self {
+        Self { slots: Slots::new(0, 0), load: Load::new(), switches: AtomicU8::new(0) }
+    }
+
+    /// Changes the limits; requests in flight stay.
+    pub fn set_limits(&self, limits: Limits) {
+        self.slots.set_limits(limits.requests_max, limits.tokens_max);
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> Limits {
+        Limits { requests_max: self.slots.requests_max(), tokens_max: self.slots.tokens_max() }
+    }
+
+    /// An operator's switch: a disabled backend gets no new request and finishes what it has.
+    pub fn set_enabled(&self, enabled: bool) {
+        self.switch(DISABLED, !enabled);
+    }
+
+    /// What the health checks say.
+    pub fn set_healthy(&self, healthy: bool) {
+        self.switch(UNHEALTHY, !healthy);
+    }
+
+    /// What the breaker says.
+    pub fn set_breaker_open(&self, open: bool) {
+        self.switch(BREAKER_OPEN, open);
+    }
+
+    /// Requests waiting inside the engine, as it reports.
+    pub fn set_queue_depth(&self, requests: u32) {
+        self.load.set_queue_depth(requests);
+    }
+
+    /// Share of the engine's KV cache in use, in thousandths; more than 1000 is read as 1000.
+    pub fn set_kv_usage_permille(&self, permille: u32) {
+        self.load.set_kv_usage_permille(permille);
+    }
+
+    /// Whether the backend takes requests at all, capacity aside.
+    pub fn admits(&self) -> Result<(), Refusal> {
+        // Relaxed: the byte is the whole message.
+        let off = self.switches.load(Ordering::Relaxed);
+        if off & DISABLED != 0 {
+            Err(Refusal::Disabled)
+        } else if off & UNHEALTHY != 0 {
+            Err(Refusal::Unhealthy)
+        } else if off & BREAKER_OPEN != 0 {
+            Err(Refusal::BreakerOpen)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Puts switches, limits and reported gauges back to a new backend's, for an id that is used again. Requests still
+    /// in flight and conversations stay counted until they leave.
+    pub fn reset(&self) {
+        // Relaxed: the byte is the whole message.
+        self.switches.store(0, Ordering::Relaxed);
+        self.set_limits(Limits::default());
+        self.set_queue_depth(0);
+        self.set_kv_usage_permille(0);
+    }
+
+    fn switch(&self, bit: u8, on: bool) {
+        if on {
+            // Relaxed: the byte is the whole message.
+            self.switches.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            // Relaxed: as above.
+            self.switches.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_switch_stops_admission_by_itself_and_names_itself() {
+        let backend = Backend::new();
+        assert_eq!(backend.admits(), Ok(()));
+        backend.set_breaker_open(true);
+        assert_eq!(backend.admits(), Err(Refusal::BreakerOpen));
+        backend.set_healthy(false);
+        assert_eq!(backend.admits(), Err(Refusal::Unhealthy));
+        backend.set_enabled(false);
+        assert_eq!(backend.admits(), Err(Refusal::Disabled));
+        backend.set_enabled(true);
+        backend.set_healthy(true);
+        assert_eq!(backend.admits(), Err(Refusal::BreakerOpen));
+        backend.reset();
+        assert_eq!(backend.admits(), Ok(()));
+    }
+
+    #[test]
+    fn a_usage_above_the_whole_is_read_as_the_whole() {
+        let backend = Backend::new();
+        backend.set_kv_usage_permille(1001);
+        assert_eq!(backend.load.kv_usage_permille(), 1000);
+    }
+}

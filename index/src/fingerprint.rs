@@ -1,0 +1,230 @@
+//! A prompt's fingerprint: its canonical bytes cut into fixed blocks, each hashed with the hash of everything before it.
+//! Hash i therefore stands for the whole prefix up to block i, and two chains that agree at i agree at every block before.
+//! It keeps hashes only, never a byte of the prompt beyond the block being filled, and knows no dialect: what is
+//! canonical is the caller's business.
+//!
+//! Formula: `h[-1]` = the key, folded with every root part; `h[i] = xxh3_64(block i, seed = mix(h[i-1]))`, where `mix` is
+//! the finaliser of SplitMix64 and keeps the seed from being a published hash.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::{ConversationKey, SequenceHash};
+
+/// The secret all hashes are keyed with. Replicas that share evidence need the same one; otherwise it is random.
+#[derive(Clone, Copy)]
+pub struct FingerprintKey(u64);
+
+impl FingerprintKey {
+    /// Wraps the secret.
+    pub fn new(secret: u64) -> Self {
+        Self(secret)
+    }
+}
+
+impl std::fmt::Debug for FingerprintKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FingerprintKey(..)")
+    }
+}
+
+/// The hashes of a prompt's whole blocks, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// One hash a whole block. A last partial block is not in it: an engine caches whole blocks only.
+    pub blocks: Vec<SequenceHash>,
+    /// Canonical bytes pushed, the last partial block included, root parts not.
+    pub canonical_bytes: u64,
+    /// Bytes a block.
+    pub block_bytes: u32,
+}
+
+/// Builds a [`Fingerprint`] from a stream of canonical bytes. How the stream is split into pushes changes nothing.
+pub struct Fingerprinter {
+    chain: u64,
+    blocks: Vec<SequenceHash>,
+    partial: Vec<u8>,
+    block_bytes: usize,
+    canonical_bytes: u64,
+}
+
+impl Fingerprinter {
+    /// Starts a chain under `key` with blocks of `block_bytes` (0 is read as 1).
+    pub fn new(key: FingerprintKey, block_bytes: u32) -> Self {
+        Self {
+            chain: key.0,
+            blocks: Vec::new(),
+            partial: Vec::new(),
+            block_bytes: block_bytes.max(1) as usize,
+            canonical_bytes: 0,
+        }
+    }
+
+    /// Folds a part of the chain's root in: model, tenant, adapter. Parts are kept apart by their lengths, so ("ab", "c")
+    /// and ("a", "bc") differ. To be called before the first [`push`](Self::push).
+    pub fn root(&mut self, part: &[u8]) {
+        debug_assert!(self.canonical_bytes == 0, "the root comes before the prompt");
+        self.chain = fold(self.chain, part);
+    }
+
+    /// Appends canonical bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.canonical_bytes += bytes.len() as u64;
+        let rest = self.fill_partial(bytes);
+        let mut whole = rest.chunks_exact(self.block_bytes);
+        for block in &mut whole {
+            self.seal(block);
+        }
+        self.partial.extend_from_slice(whole.remainder());
+    }
+
+    /// The fingerprint of everything pushed.
+    pub fn finish(self) -> Fingerprint {
+        Fingerprint {
+            blocks: self.blocks,
+            canonical_bytes: self.canonical_bytes,
+            block_bytes: self.block_bytes as u32,
+        }
+    }
+
+    /// Completes a block begun by an earlier push; returns the bytes it did not need.
+    fn fill_partial<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        if self.partial.is_empty() {
+            return bytes;
+        }
+        let (head, rest) = bytes.split_at(bytes.len().min(self.block_bytes - self.partial.len()));
+        self.partial.extend_from_slice(head);
+        if self.partial.len() == self.block_bytes {
+            let block = std::mem::take(&mut self.partial);
+            self.seal(&block);
+            self.partial = block;
+            self.partial.clear();
+        }
+        rest
+    }
+
+    fn seal(&mut self, block: &[u8]) {
+        self.chain = xxh3_64_with_seed(block, mix(self.chain));
+        self.blocks.push(SequenceHash(self.chain));
+    }
+}
+
+impl std::fmt::Debug for Fingerprinter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Neither the chain, which starts as the key, nor the partial block, which is prompt text.
+        f.debug_struct("Fingerprinter").field("canonical_bytes", &self.canonical_bytes).finish()
+    }
+}
+
+/// The key of a conversation named `id` within `scope` (tenant, model): equal names in two scopes are two conversations.
+pub fn conversation_key(key: FingerprintKey, scope: &[u8], id: &[u8]) -> ConversationKey {
+    ConversationKey(fold(fold(mix(key.0 ^ CONVERSATION), scope), id))
+}
+
+/// Sets conversation keys apart from prompt chains under the same secret ("conversa" in ASCII).
+const CONVERSATION: u64 = 0x636f_6e76_6572_7361;
+
+fn fold(chain: u64, part: &[u8]) -> u64 {
+    xxh3_64_with_seed(part, mix(chain ^ mix(part.len() as u64 + 1)))
+}
+
+/// SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection in which every input bit reaches every output bit.
+pub(crate) fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: FingerprintKey = FingerprintKey(7);
+
+    fn of(block_bytes: u32, root: &[&[u8]], pushes: &[&[u8]]) -> Fingerprint {
+        let mut f = Fingerprinter::new(KEY, block_bytes);
+        root.iter().for_each(|part| f.root(part));
+        pushes.iter().for_each(|bytes| f.push(bytes));
+        f.finish()
+    }
+
+    #[test]
+    fn any_split_of_the_stream_gives_the_same_fingerprint() {
+        let text: Vec<u8> = (0..1000u32).map(|i| (i * 31 % 251) as u8).collect();
+        let whole = of(64, &[b"m"], &[&text]);
+        assert_eq!((whole.blocks.len(), whole.canonical_bytes), (15, 1000));
+        let mut rng = fastrand::Rng::with_seed(3);
+        for _ in 0..200 {
+            let mut f = Fingerprinter::new(KEY, 64);
+            f.root(b"m");
+            let mut rest = &text[..];
+            while !rest.is_empty() {
+                let (head, tail) = rest.split_at(rng.usize(0..=rest.len().min(150)));
+                f.push(head);
+                rest = tail;
+            }
+            assert_eq!(f.finish(), whole);
+        }
+    }
+
+    #[test]
+    fn equal_prefixes_share_hashes_up_to_the_first_difference_and_none_after() {
+        let (a, mut b) = (vec![1u8; 640], vec![1u8; 640]);
+        b[200] = 2;
+        let (a, b) = (of(64, &[], &[&a]), of(64, &[], &[&b]));
+        assert_eq!(a.blocks[..3], b.blocks[..3]);
+        assert!((3..10).all(|i| a.blocks[i] != b.blocks[i]));
+    }
+
+    #[test]
+    fn equal_blocks_at_different_depths_differ() {
+        let f = of(64, &[], &[&[1u8; 640]]);
+        let distinct: std::collections::HashSet<_> = f.blocks.iter().collect();
+        assert_eq!(distinct.len(), 10);
+    }
+
+    #[test]
+    fn root_parts_are_kept_apart_and_so_are_keys() {
+        let text = [9u8; 64];
+        let chains = [
+            of(64, &[b"ab", b"c"], &[&text]),
+            of(64, &[b"a", b"bc"], &[&text]),
+            of(64, &[b"abc"], &[&text]),
+            of(64, &[b"abc", b""], &[&text]),
+            of(64, &[], &[&text]),
+        ];
+        let mut firsts: Vec<u64> = chains.iter().map(|f| f.blocks[0].0).collect();
+        let mut other = Fingerprinter::new(FingerprintKey::new(8), 64);
+        other.push(&text);
+        firsts.push(other.finish().blocks[0].0);
+        firsts.sort_unstable();
+        firsts.dedup();
+        assert_eq!(firsts.len(), 6);
+    }
+
+    #[test]
+    fn a_last_partial_block_has_no_hash() {
+        assert_eq!(of(64, &[], &[&[1; 63]]).blocks.len(), 0);
+        assert_eq!(of(64, &[], &[&[1; 64]]).blocks.len(), 1);
+        assert_eq!(of(64, &[], &[&[1; 65]]).blocks.len(), 1);
+    }
+
+    #[test]
+    fn conversations_are_told_apart_by_scope() {
+        let keys = [
+            conversation_key(KEY, b"t1", b"c"),
+            conversation_key(KEY, b"t2", b"c"),
+            conversation_key(KEY, b"t1c", b""),
+            conversation_key(KEY, b"", b"t1c"),
+        ];
+        assert!((0..4).all(|i| (0..i).all(|j| keys[i] != keys[j])));
+    }
+
+    #[test]
+    fn nothing_printed_tells_the_secret_or_the_prompt() {
+        let mut f = Fingerprinter::new(FingerprintKey::new(123_456_789), 64);
+        f.push(b"my secret");
+        let printed = format!("{:?} {f:?}", FingerprintKey::new(123_456_789));
+        assert!(!printed.contains("123456789") && !printed.contains("109"), "{printed}");
+    }
+}

@@ -1,0 +1,81 @@
+//! Every bound of the crate, with its reason. Nothing here is tuned at run time; what an operator may set is in
+//! [`FleetConfig`](crate::FleetConfig) and [`IndexConfig`](crate::IndexConfig), whose defaults also come from here.
+
+/// Most blocks of one prompt the index keeps. 16,384 blocks of 512 bytes are 8 MiB of prompt, two million tokens: four
+/// times the longest conversation seen. Blocks beyond it are ignored, so deeper overlap is undercounted, never wrong.
+pub const PROMPT_BLOCKS_MAX: usize = 16_384;
+
+/// Most blocks in one span of the tree. A conversation that grows copies its last span once a turn, so this bounds that
+/// copy to 4 KiB; at 512 blocks a span's fixed cost is under half a byte a block.
+pub const SPAN_BLOCKS_MAX: usize = 512;
+
+/// Backends held inline in a span before a bitmap is allocated: what fits beside the tag in 16 bytes.
+pub const HOLDERS_INLINE_MAX: usize = 7;
+
+/// Spans held by more backends than this are not fused back together: the check looks at every holder, and a widely
+/// shared span is a template, of which there are few.
+pub const FUSE_HOLDERS_MAX: usize = 32;
+
+/// Distinct branches below a block that make it a template. Measured on the reference traces: 4 and 16 do alike for
+/// chat, 16 keeps an agent's own side branches from counting as one.
+pub const TEMPLATE_BRANCHES: u32 = 16;
+
+/// Blocks held over all backends together, unless configured: with 16 bytes a block half a gigabyte.
+pub const FLEET_BLOCKS_MAX_DEFAULT: u64 = 32 << 20;
+
+/// Blocks assumed for a backend whose engine does not tell its cache size: 65,536 blocks of 512 bytes are about eight
+/// million tokens. Too high costs nothing measurable, a quarter of the real size costs most of the hits.
+pub const BACKEND_BLOCKS_MAX_DEFAULT: u64 = 65_536;
+
+/// Backends looked at for one eviction when the fleet's bound is reached: the largest of this many goes first. Looking
+/// at all would cost the fleet per block.
+pub const EVICTION_SAMPLE: usize = 16;
+
+/// Conversation pins kept, unless configured: 8 bytes each, half a megabyte.
+pub const AFFINITY_ENTRIES_DEFAULT: usize = if cfg!(loom) { 8 } else { 65_536 };
+
+/// A pin unused for this long is forgotten, unless configured (30 minutes).
+pub const AFFINITY_IDLE_MS_DEFAULT: u64 = 30 * 60 * 1000;
+
+/// Longest idle time that can be configured (12 hours): ages are 16-bit seconds, which wrap after 18 hours.
+pub const AFFINITY_IDLE_MS_MAX: u64 = 12 * 3600 * 1000;
+
+/// Pins in one set: one cache line of 64 bytes.
+pub const AFFINITY_WAYS: usize = if cfg!(loom) { 2 } else { 8 };
+
+/// Entries of the recent-routes table: 32 KiB, which stays in a core's cache. A prompt takes at most 29.
+pub const RECENT_ENTRIES: usize = if cfg!(loom) { 2 } else { 4_096 };
+
+/// Entries looked at for one hash: one cache line.
+pub const RECENT_WAYS: usize = if cfg!(loom) { 2 } else { 8 };
+
+/// How long a route counts before the index must have published it. The writer publishes every millisecond or so; this
+/// is what it may be late. Longer would let a route outlive an eviction.
+pub const RECENT_MS: u64 = 250;
+
+/// Most requests counted on one backend: 20 bits of its packed word.
+pub const SLOT_REQUESTS_MAX: u64 = (1 << 20) - 1;
+
+/// Most tokens counted on one backend: 44 bits of its packed word.
+pub const SLOT_TOKENS_MAX: u64 = (1 << 44) - 1;
+
+/// Most tokens one request can be charged: 2^40, so that no sum of charges overflows before it is refused.
+pub const CHARGE_TOKENS_MAX: u64 = 1 << 40;
+
+/// Share of the token pool kept spare, as a divisor: a tenth. Token counts are estimates from bytes, and an engine that
+/// runs out of pool stops every generation on it.
+pub const POOL_SPARE_DIVISOR: u64 = 10;
+
+/// Candidates kept in a decision, best first.
+pub const DECISION_CANDIDATES_MAX: usize = 8;
+
+/// Terms of one score.
+pub const SCORE_TERMS_MAX: usize = 6;
+
+const _: () = assert!(SPAN_BLOCKS_MAX <= PROMPT_BLOCKS_MAX);
+const _: () = assert!(AFFINITY_IDLE_MS_DEFAULT <= AFFINITY_IDLE_MS_MAX);
+const _: () = assert!(AFFINITY_IDLE_MS_MAX / 1000 < 1 << 16);
+const _: () =
+    assert!(RECENT_ENTRIES.is_multiple_of(RECENT_WAYS) && RECENT_ENTRIES.is_power_of_two());
+const _: () = assert!(CHARGE_TOKENS_MAX <= SLOT_TOKENS_MAX);
+const _: () = assert!(SLOT_REQUESTS_MAX.count_ones() + SLOT_TOKENS_MAX.count_ones() == u64::BITS);

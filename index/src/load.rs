@@ -1,0 +1,84 @@
+//! What one backend is busy with, beyond its slots: prefill work still to be done, conversations that live there, and
+//! what its engine last reported. Exact and shared by all shards at once: load 50 ms old costs more than an index ten
+//! seconds old. It never refuses anything; that is the business of [`Slots`](crate::Slots).
+//!
+//! # Orderings
+//! Independent gauges that publish nothing, so every operation is Relaxed.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Load gauges of one backend.
+#[derive(Debug)]
+pub struct Load {
+    uncached_tokens: AtomicU64,
+    conversations: AtomicU32,
+    queue_depth: AtomicU32,
+    kv_usage_permille: AtomicU32,
+}
+
+impl Load {
+    pub(crate) fn new() -> Self {
+        Self {
+            uncached_tokens: AtomicU64::new(0),
+            conversations: AtomicU32::new(0),
+            queue_depth: AtomicU32::new(0),
+            kv_usage_permille: AtomicU32::new(0),
+        }
+    }
+
+    /// Prompt tokens routed here, believed not cached, whose prefill has not ended yet.
+    pub fn uncached_tokens(&self) -> u64 {
+        // Relaxed: an independent gauge.
+        self.uncached_tokens.load(Ordering::Relaxed)
+    }
+
+    /// Conversations pinned here.
+    pub fn conversations(&self) -> u32 {
+        // Relaxed: an independent gauge.
+        self.conversations.load(Ordering::Relaxed)
+    }
+
+    /// Requests waiting inside the engine, as it last reported.
+    pub fn queue_depth(&self) -> u32 {
+        // Relaxed: an independent gauge.
+        self.queue_depth.load(Ordering::Relaxed)
+    }
+
+    /// Share of the engine's KV cache in use, in thousandths, as it last reported.
+    pub fn kv_usage_permille(&self) -> u32 {
+        // Relaxed: an independent gauge.
+        self.kv_usage_permille.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_queue_depth(&self, requests: u32) {
+        // Relaxed: an independent gauge.
+        self.queue_depth.store(requests, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_kv_usage_permille(&self, permille: u32) {
+        // Relaxed: an independent gauge.
+        self.kv_usage_permille.store(permille.min(1000), Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_uncached(&self, tokens: u64) {
+        // Relaxed: an independent gauge.
+        self.uncached_tokens.fetch_add(tokens, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub_uncached(&self, tokens: u64) {
+        // Relaxed: an independent gauge; every subtraction follows its own addition.
+        let before = self.uncached_tokens.fetch_sub(tokens, Ordering::Relaxed);
+        debug_assert!(before >= tokens, "gave back prefill work that was never there");
+    }
+
+    pub(crate) fn add_conversation(&self) {
+        // Relaxed: an independent gauge.
+        self.conversations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub_conversation(&self) {
+        // Relaxed: the pin's exchange in the affinity table orders this after the addition it undoes.
+        let before = self.conversations.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before >= 1, "unpinned a conversation that was never pinned");
+    }
+}

@@ -1,0 +1,113 @@
+//! The policies by name. It builds them and knows nothing of how they score.
+
+mod balance;
+mod cost;
+mod prefix;
+mod session;
+
+use crate::Policy;
+
+/// A policy and its parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PolicyKind {
+    /// One after the other.
+    RoundRobin,
+    /// Uniformly at random.
+    Random,
+    /// Fewest requests in flight.
+    LeastRequests,
+    /// The less busy of two taken at random.
+    PowerOfTwo,
+    /// The conversation's home, else fewest requests in flight.
+    Session,
+    /// `w_hit * hit - w_queue * queue - w_pressure * pressure`, highest first; each of the three is between 0 and 1.
+    Prefix {
+        /// Weight of the share of the prompt held.
+        w_hit: f64,
+        /// Weight of requests in flight or queued, against the most allowed.
+        w_queue: f64,
+        /// Weight of the KV cache in use.
+        w_pressure: f64,
+    },
+    /// Expected prefill work, the default; see the policy's own documentation for the formula.
+    Cost {
+        /// Weight on this request's own uncached tokens when every backend has prefill pending (1 when none has).
+        recompute_max: f64,
+        /// Tokens charged per request in flight.
+        request_tokens: f64,
+        /// Tokens charged a new conversation per conversation held beyond the fewest.
+        conversation_tokens: f64,
+    },
+}
+
+impl PolicyKind {
+    /// The default policy with its measured parameters: `cost`.
+    pub const DEFAULT: PolicyKind =
+        PolicyKind::Cost { recompute_max: 8.0, request_tokens: 300.0, conversation_tokens: 16.0 };
+
+    /// Every policy with its default parameters, in the order they are documented.
+    pub const ALL: [PolicyKind; 7] = [
+        PolicyKind::RoundRobin,
+        PolicyKind::Random,
+        PolicyKind::LeastRequests,
+        PolicyKind::PowerOfTwo,
+        PolicyKind::Session,
+        PolicyKind::Prefix { w_hit: 0.4, w_queue: 0.3, w_pressure: 0.3 },
+        PolicyKind::DEFAULT,
+    ];
+
+    /// The policy of this name, with its default parameters.
+    pub fn parse(name: &str) -> Option<PolicyKind> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The name it is configured and reported by.
+    pub fn name(&self) -> &'static str {
+        match self {
+            PolicyKind::RoundRobin => "round_robin",
+            PolicyKind::Random => "random",
+            PolicyKind::LeastRequests => "least_requests",
+            PolicyKind::PowerOfTwo => "power_of_two",
+            PolicyKind::Session => "session",
+            PolicyKind::Prefix { .. } => "prefix",
+            PolicyKind::Cost { .. } => "cost",
+        }
+    }
+
+    /// Makes the policy.
+    pub fn build(&self) -> Box<dyn Policy> {
+        match *self {
+            PolicyKind::RoundRobin => Box::new(balance::RoundRobin::new()),
+            PolicyKind::Random => Box::new(balance::Random),
+            PolicyKind::LeastRequests => Box::new(balance::LeastRequests),
+            PolicyKind::PowerOfTwo => Box::new(balance::PowerOfTwo::new()),
+            PolicyKind::Session => Box::new(session::Session),
+            PolicyKind::Prefix { w_hit, w_queue, w_pressure } => {
+                Box::new(prefix::Prefix::new(w_hit, w_queue, w_pressure))
+            }
+            PolicyKind::Cost { recompute_max, request_tokens, conversation_tokens } => {
+                Box::new(cost::Cost::new(recompute_max, request_tokens, conversation_tokens))
+            }
+        }
+    }
+}
+
+impl Default for PolicyKind {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_is_found_by_the_name_it_reports() {
+        for kind in PolicyKind::ALL {
+            assert_eq!(PolicyKind::parse(kind.name()), Some(kind));
+            assert_eq!(kind.build().name(), kind.name());
+        }
+        assert_eq!(PolicyKind::parse("sticky"), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! What a policy is: a value that scores candidates, lower cost being better. It never filters (that is done before it),
+//! never reserves (after it) and never breaks ties (that is the picker's, the same for all policies).
+
+use crate::limits::SCORE_TERMS_MAX;
+use crate::{Ask, BackendId, Overlaps};
+
+/// One candidate's load, read once for the whole decision so that every term sees the same numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadView {
+    /// Which backend.
+    pub id: BackendId,
+    /// Requests in flight.
+    pub in_flight: u32,
+    /// Tokens they hold of the pool.
+    pub tokens_in_flight: u64,
+    /// Prefill work not done yet, in tokens.
+    pub uncached_tokens: u64,
+    /// Conversations that live there.
+    pub conversations: u32,
+    /// Requests waiting inside the engine, as reported.
+    pub queue_depth: u32,
+    /// KV cache in use, in thousandths, as reported.
+    pub kv_usage_permille: u32,
+    /// Requests allowed at once; 0 means unlimited.
+    pub requests_max: u32,
+    /// Tokens in the pool; 0 means unlimited.
+    pub tokens_max: u64,
+    /// Leading blocks of this prompt it plausibly holds.
+    pub overlap_blocks: u32,
+}
+
+/// Everything a policy may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The request.
+    pub ask: &'a Ask<'a>,
+    /// Who holds how much of its prompt.
+    pub overlaps: &'a Overlaps,
+    /// Where its conversation lives, if that backend is among the candidates.
+    pub home: Option<BackendId>,
+    /// The candidates: admitted and with room. Never empty.
+    pub candidates: &'a [LoadView],
+    /// Share of the backends that take requests (full ones included) that have prefill work pending, 0 to 1.
+    pub pending_share: f64,
+    /// Fewest conversations living on any candidate.
+    pub conversations_min: u32,
+}
+
+impl View<'_> {
+    /// Tokens of the prompt in `blocks` leading blocks.
+    pub fn tokens(&self, blocks: u32) -> f64 {
+        f64::from(blocks) * f64::from(self.ask.block_tokens)
+    }
+
+    /// Tokens a backend with this overlap has to prefill; at least one, since the last token always is.
+    pub fn uncached_tokens(&self, blocks: u32) -> f64 {
+        (self.ask.prompt_tokens as f64 - self.tokens(blocks)).max(1.0)
+    }
+}
+
+/// A candidate's cost and what it is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// Lower is better. Only comparable within one decision.
+    pub cost: f64,
+    /// The terms, kept apart for explaining; their sum is the cost.
+    pub terms: Terms,
+}
+
+impl Score {
+    /// A score whose cost is the sum of its terms. At most [`SCORE_TERMS_MAX`] are kept.
+    pub fn sum(names: &'static [&'static str], values: &[f64]) -> Self {
+        let terms = Terms::new(names, values);
+        Self { cost: terms.iter().map(|(_, value)| value).sum(), terms }
+    }
+}
+
+/// A few named numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Terms {
+    names: &'static [&'static str],
+    values: [f64; SCORE_TERMS_MAX],
+}
+
+impl Terms {
+    fn new(names: &'static [&'static str], values: &[f64]) -> Self {
+        debug_assert!(names.len() == values.len() && names.len() <= SCORE_TERMS_MAX);
+        let mut kept = [0.0; SCORE_TERMS_MAX];
+        kept.iter_mut().zip(values).for_each(|(slot, value)| *slot = *value);
+        Self { names, values: kept }
+    }
+
+    /// Name and value of each term, in the policy's order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, f64)> + '_ {
+        self.names.iter().copied().zip(self.values)
+    }
+}
+
+/// Scores candidates. A value of one shard: it may keep a cursor, never anything shared.
+pub trait Policy: Send + std::fmt::Debug {
+    /// The name it is configured and reported by.
+    fn name(&self) -> &'static str;
+
+    /// Called once a decision, before the candidates are scored.
+    fn prepare(&mut self, _view: &View<'_>) {}
+
+    /// The cost of sending the request to `candidate`, one of `view.candidates`.
+    fn score(&mut self, view: &View<'_>, candidate: &LoadView) -> Score;
+
+    /// Whether a conversation waits for its home when that is full, and ties go to it.
+    fn keeps_home(&self) -> bool;
+
+    /// Told who got the request, after it was reserved. Not called for a dry run.
+    fn placed(&mut self, _id: BackendId) {}
+}

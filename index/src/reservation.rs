@@ -1,0 +1,71 @@
+//! A held place on one backend: what was charged, given back exactly once on every way out, because dropping is the only
+//! way out. It never decides whom to admit.
+
+use std::cell::Cell;
+
+use crate::{Backend, BackendId};
+
+/// What one request takes from a backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Charge {
+    /// Prompt and expected output, in tokens, against the token pool.
+    pub tokens: u64,
+    /// The part of the prompt believed not cached there: the prefill work the request brings.
+    pub uncached_tokens: u64,
+}
+
+/// Which limit refused. Full is busy, never broken: it says nothing about the backend's health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rejected {
+    /// As many requests in flight as the backend runs at once.
+    Requests,
+    /// The token pool, less its spare tenth, has no room.
+    Tokens,
+}
+
+/// One request's place on one backend. Dropping it gives everything back.
+#[derive(Debug)]
+#[must_use = "dropping a reservation gives the place back"]
+pub struct Reservation<'f> {
+    backend: &'f Backend,
+    id: BackendId,
+    tokens: u64,
+    /// Prefill work not given back yet. A cell: a reservation belongs to one request, on one thread at a time.
+    uncached: Cell<u64>,
+}
+
+impl<'f> Reservation<'f> {
+    pub(crate) fn take(
+        backend: &'f Backend,
+        id: BackendId,
+        charge: Charge,
+    ) -> Result<Self, Rejected> {
+        let tokens = backend.slots.take(charge.tokens)?;
+        let uncached = charge.uncached_tokens.min(crate::limits::CHARGE_TOKENS_MAX);
+        backend.load.add_uncached(uncached);
+        Ok(Self { backend, id, tokens, uncached: Cell::new(uncached) })
+    }
+
+    /// Where the place is.
+    pub fn backend(&self) -> BackendId {
+        self.id
+    }
+
+    /// The prompt has been prefilled (the first token came): its prefill work no longer counts there. Calling it again
+    /// changes nothing.
+    pub fn prefill_done(&self) {
+        self.backend.load.sub_uncached(self.uncached.take());
+    }
+
+    /// Prefill work still counted for this request, in tokens.
+    pub fn uncached_tokens(&self) -> u64 {
+        self.uncached.get()
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.prefill_done();
+        self.backend.slots.give_back(self.tokens);
+    }
+}
