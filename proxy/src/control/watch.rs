@@ -228,7 +228,7 @@ impl Watch {
             Some(why) => report.probe.failed(now(), why),
         });
         match self.vitals.note(sign, flowing, self.rules()) {
-            Some(Change::Down) => self.went_down(&complaint.unwrap_or_default()),
+            Some(Change::Down) => self.went_down(complaint.as_deref().unwrap_or_default()),
             Some(Change::Up { was_refused }) => self.came_up(was_refused),
             None => {}
         }
