@@ -1,23 +1,30 @@
-//! The index as its users see it: one writer that applies observations and publishes, many readers of snapshots.
+//! The index as its users see it: one writer that takes observations in and publishes, any number of readers of published
+//! snapshots. The writer lives on one thread; nothing here starts threads, waits, or decides when to publish.
+
+use std::fmt;
+
+use crate::evidence::{Evidence, Lost};
+use crate::limits::{BACKEND_BLOCKS_MAX_DEFAULT, FLEET_BLOCKS_MAX_DEFAULT};
 use crate::publication::{Publisher, Subscriber, Subscription, publication};
-use crate::*;
+use crate::tree::Tree;
+use crate::{BackendId, Millis, Overlaps, SequenceHash};
 
 /// Bounds of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexConfig {
     /// Blocks held over all backends together.
     pub fleet_blocks_max: u64,
-    /// Blocks held for a backend whose budget was never told.
+    /// Blocks held for a backend whose own capacity was never told ([`Observation::Budget`]).
     pub backend_blocks_max: u64,
-    /// Evidence not used for this long is dropped, in ms; 0 means never.
+    /// Evidence not used for this long is forgotten, in ms; 0 means never.
     pub idle_ms_max: u64,
 }
 
 impl Default for IndexConfig {
     fn default() -> Self {
         Self {
-            fleet_blocks_max: limits::FLEET_BLOCKS_MAX_DEFAULT,
-            backend_blocks_max: limits::BACKEND_BLOCKS_MAX_DEFAULT,
+            fleet_blocks_max: FLEET_BLOCKS_MAX_DEFAULT,
+            backend_blocks_max: BACKEND_BLOCKS_MAX_DEFAULT,
             idle_ms_max: 0,
         }
     }
@@ -26,20 +33,22 @@ impl Default for IndexConfig {
 /// Something learned about what a backend holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// A prompt was routed to, or finished on, the backend: it holds these leading blocks.
+    /// A prompt was routed to the backend, or was finished there: it holds these leading blocks.
     Stored {
         /// Where.
         backend: BackendId,
-        /// What.
+        /// The prompt's blocks, from the first.
         blocks: Vec<SequenceHash>,
         /// When.
         at: Millis,
     },
-    /// The engine reported how much of a prompt it had cached.
+    /// The engine reported how much of a prompt it had cached when the prompt came. Where that is less than predicted (by
+    /// more than one block) the evidence beyond was wrong and is taken back. What the engine has computed since is a
+    /// [`Stored`](Self::Stored) to be sent after this.
     Reported {
         /// Where.
         backend: BackendId,
-        /// The prompt.
+        /// The prompt's blocks, from the first.
         blocks: Vec<SequenceHash>,
         /// Leading blocks it was expected to hold.
         predicted_blocks: u32,
@@ -48,32 +57,145 @@ pub enum Observation {
         /// When.
         at: Millis,
     },
-    /// The engine restarted: it holds nothing.
+    /// The engine restarted or dropped its cache: it holds nothing. Its budget stays.
     Cleared {
         /// Where.
         backend: BackendId,
     },
-    /// The backend left the fleet.
+    /// The backend left the fleet; its id may be given to another.
     Removed {
         /// Which.
         backend: BackendId,
     },
-    /// What the engine's cache holds.
+    /// What the engine's cache can hold.
     Budget {
         /// Where.
         backend: BackendId,
-        /// Blocks.
+        /// In blocks; 0 means unknown, and the default holds.
         blocks_max: u64,
     },
 }
 
-/// A published, immutable index.
-#[derive(Debug)]
-pub struct Snapshot {}
+/// Makes an empty index: its writer, and where readers come from.
+pub fn index(config: IndexConfig) -> (IndexWriter, IndexHandle) {
+    let evidence = Evidence::new(config);
+    let empty = Snapshot { tree: Tree::new(), version: 0, at: Millis(0) };
+    let (publisher, subscription) = publication(empty);
+    (IndexWriter { evidence, publisher, retired: 0 }, IndexHandle { subscription })
+}
+
+/// A published, immutable index: who plausibly held which prefix when it was published.
+pub struct Snapshot {
+    tree: Tree,
+    version: u64,
+    at: Millis,
+}
+
 impl Snapshot {
-    /// Finds how deep each backend's evidence reaches into `blocks`.
-    pub fn overlaps(&self, _blocks: &[SequenceHash], out: &mut Overlaps) {
-        out.clear()
+    /// Finds how deep each backend's evidence reaches into `blocks`. Costs the spans on the path and the holders of the
+    /// first, not the blocks; allocates only until `out` has grown to the fleet's size.
+    pub fn overlaps(&self, blocks: &[SequenceHash], out: &mut Overlaps) {
+        self.tree.overlaps(blocks, out);
+    }
+
+    /// How many were published before it.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// When it was published.
+    pub fn at(&self) -> Millis {
+        self.at
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// The index's only writer.
+#[derive(Debug)]
+pub struct IndexWriter {
+    evidence: Evidence,
+    publisher: Publisher<Snapshot>,
+    retired: usize,
+}
+
+impl IndexWriter {
+    /// Takes one observation in. Readers see it after the next [`publish`](Self::publish).
+    pub fn apply(&mut self, observation: Observation) {
+        match observation {
+            Observation::Stored { backend, blocks, at } => {
+                self.evidence.store(backend, &blocks, at);
+            }
+            Observation::Reported { backend, blocks, predicted_blocks, cached_blocks, at: _ } => {
+                self.evidence.report(backend, &blocks, predicted_blocks, cached_blocks);
+            }
+            Observation::Cleared { backend } => self.evidence.clear(backend),
+            Observation::Removed { backend } => self.evidence.remove(backend),
+            Observation::Budget { backend, blocks_max } => {
+                self.evidence.set_budget(backend, blocks_max);
+            }
+        }
+    }
+
+    /// Publishes what changed since the last time, and frees old snapshots no reader holds. True when something was new.
+    /// Costs a few hundred nanoseconds; what a batch touched was copied when it was applied.
+    pub fn publish(&mut self, now: Millis) -> bool {
+        self.evidence.expire_some(now);
+        let changed = self.evidence.changed();
+        let fresh = changed.is_some();
+        if let Some(tree) = changed {
+            let version = self.publisher.current().version + 1;
+            self.publisher.publish(Snapshot { tree, version, at: now });
+        }
+        self.retired = self.publisher.reclaim();
+        fresh
+    }
+
+    /// Counts, for metrics and the admin view. Costs a walk over the backends.
+    pub fn stats(&self) -> IndexStats {
+        let mut stats = IndexStats {
+            version: self.publisher.current().version,
+            retired_snapshots: self.retired as u64,
+            ..IndexStats::default()
+        };
+        self.evidence.stats(&mut stats);
+        stats
+    }
+
+    /// Checks tree and books against each other, all of them: for tests. The error says which numbered rule broke.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        self.evidence.check_invariants()
+    }
+}
+
+/// Where readers come from; cheap to clone, shared by all threads.
+#[derive(Clone, Debug)]
+pub struct IndexHandle {
+    subscription: Subscription<Snapshot>,
+}
+
+impl IndexHandle {
+    /// A reader for one shard.
+    pub fn reader(&self) -> IndexReader {
+        IndexReader { subscriber: self.subscription.reader() }
+    }
+}
+
+/// One shard's reader. It keeps the snapshot it saw last alive, so a shard that may be idle for long should look now and
+/// then.
+#[derive(Debug)]
+pub struct IndexReader {
+    subscriber: Subscriber<Snapshot>,
+}
+
+impl IndexReader {
+    /// The newest snapshot: one comparison when nothing was published since.
+    pub fn load(&mut self) -> &Snapshot {
+        self.subscriber.load()
     }
 }
 
@@ -82,59 +204,33 @@ impl Snapshot {
 pub struct IndexStats {
     /// Blocks held, summed over backends.
     pub resident_blocks: u64,
-    /// Bytes, estimated.
+    /// Blocks in the tree, each counted once however many hold it.
+    pub distinct_blocks: u64,
+    /// Spans they are kept in.
+    pub spans: u64,
+    /// Bytes of the current tree and the writer's books, estimated.
     pub bytes: u64,
-    /// By backend.
+    /// Snapshots published so far.
+    pub version: u64,
+    /// Old snapshots readers still hold.
+    pub retired_snapshots: u64,
+    /// Blocks lost by all backends, removed ones included.
+    pub lost: Lost,
+    /// By backend, for those that ever held or were given a budget.
     pub backends: Vec<BackendStats>,
 }
+
 /// Counts of one backend.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendStats {
     /// Which.
     pub id: BackendId,
-}
-
-/// The one writer.
-#[derive(Debug)]
-pub struct IndexWriter {
-    publisher: Publisher<Snapshot>,
-}
-impl IndexWriter {
-    /// Takes one observation in.
-    pub fn apply(&mut self, _o: Observation) {}
-    /// Publishes.
-    pub fn publish(&mut self, _now: Millis) {
-        self.publisher.publish(Snapshot {})
-    }
-    /// Counts.
-    pub fn stats(&self) -> IndexStats {
-        IndexStats::default()
-    }
-}
-/// Makes readers.
-#[derive(Clone, Debug)]
-pub struct IndexHandle {
-    subscription: Subscription<Snapshot>,
-}
-impl IndexHandle {
-    /// A reader.
-    pub fn reader(&self) -> IndexReader {
-        IndexReader { subscriber: self.subscription.reader() }
-    }
-}
-/// A reader.
-#[derive(Debug)]
-pub struct IndexReader {
-    subscriber: Subscriber<Snapshot>,
-}
-impl IndexReader {
-    /// The newest snapshot.
-    pub fn load(&mut self) -> &Snapshot {
-        self.subscriber.load()
-    }
-}
-/// Makes an empty index.
-pub fn index(_config: IndexConfig) -> (IndexWriter, IndexHandle) {
-    let (publisher, subscription) = publication(Snapshot {});
-    (IndexWriter { publisher }, IndexHandle { subscription })
+    /// Blocks it plausibly holds.
+    pub blocks: u64,
+    /// Its budget.
+    pub blocks_max: u64,
+    /// Spans they are in.
+    pub spans: u32,
+    /// Blocks it lost, by reason.
+    pub lost: Lost,
 }

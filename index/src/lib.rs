@@ -28,6 +28,7 @@
 mod affinity;
 mod backend;
 mod decision;
+mod evidence;
 mod fingerprint;
 mod fleet;
 mod ids;
@@ -43,12 +44,14 @@ mod recent;
 mod reservation;
 mod set;
 mod slots;
+mod survey;
 mod sync;
 mod tree;
 
 pub use affinity::Affinity;
 pub use backend::{Backend, Limits};
 pub use decision::{Candidate, Decision, Nowhere, Placed, Reason, Refusal, RefusalCounts, Verdict};
+pub use evidence::Lost;
 pub use fingerprint::{Fingerprint, FingerprintKey, Fingerprinter, conversation_key};
 pub use fleet::{Fleet, FleetConfig};
 pub use ids::{BackendId, ConversationKey, Millis, SequenceHash};

@@ -31,6 +31,9 @@ pub const BACKEND_BLOCKS_MAX_DEFAULT: u64 = 65_536;
 /// at all would cost the fleet per block.
 pub const EVICTION_SAMPLE: usize = 16;
 
+/// Idle holds forgotten in one publication: a backend that fell silent is forgotten in steps of a few microseconds.
+pub const EXPIRY_HOLDS_MAX: usize = 64;
+
 /// Conversation pins kept, unless configured: 8 bytes each, half a megabyte.
 pub const AFFINITY_ENTRIES_DEFAULT: usize = if cfg!(loom) { 8 } else { 65_536 };
 

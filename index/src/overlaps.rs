@@ -55,26 +55,16 @@ impl Overlaps {
             return;
         }
         self.holders.insert(id);
-        let depth = depth_mut(&mut self.depths, id);
+        if self.depths.len() <= id.index() {
+            self.depths.resize(id.index() + 1, 0);
+        }
+        let depth = &mut self.depths[id.index()];
         *depth = (*depth).max(blocks);
-    }
-
-    /// Gives every backend of `set` that has no depth yet `blocks`. Called deepest first, each backend is set once.
-    pub(crate) fn deepen_new(&mut self, set: &BackendSet, blocks: u32) {
-        let Self { depths, holders, .. } = self;
-        set.drain_into(holders, |id| *depth_mut(depths, id) = blocks);
     }
 
     pub(crate) fn set_template_depth(&mut self, blocks: u32) {
         self.template_depth = blocks;
     }
-}
-
-fn depth_mut(depths: &mut Vec<u32>, id: BackendId) -> &mut u32 {
-    if depths.len() <= id.index() {
-        depths.resize(id.index() + 1, 0);
-    }
-    &mut depths[id.index()]
 }
 
 #[cfg(test)]
@@ -86,7 +76,7 @@ mod tests {
         let mut o = Overlaps::new();
         o.deepen(BackendId(5), 3);
         o.deepen(BackendId(5), 2);
-        o.deepen_new(&[BackendId(5), BackendId(6)].into_iter().collect(), 1);
+        o.deepen(BackendId(6), 1);
         assert_eq!(
             (o.depth(BackendId(5)), o.depth(BackendId(6)), o.depth(BackendId(7))),
             (3, 1, 0)

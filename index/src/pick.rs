@@ -1,5 +1,17 @@
-//! The decision itself: filter, score, reserve, and on a lost race the next best.
-use crate::*;
+//! The decision itself: hard filters, then scores, then a reservation, and on a lost race the next best. The order of
+//! equals is the same for all policies: the conversation's home, then fewest conversations held, then at random; never by
+//! position. It holds no state between decisions but its policy's cursor and its scratch, and allocates only until the
+//! scratch has grown to the fleet's size.
+//!
+//! A conversation whose home is full waits for it ([`Nowhere::HomeFull`]) until it has waited `home_wait_ms`; then, like
+//! a request that has no home, it takes the first room there is.
+
+use crate::limits::DECISION_CANDIDATES_MAX;
+use crate::survey::{HomeState, Survey};
+use crate::{
+    BackendId, BackendSet, Candidate, Charge, ConversationKey, Decision, Fleet, LoadView, Millis,
+    Nowhere, Placed, Policy, PolicyKind, Reason, Score, SequenceHash, Snapshot, Verdict, View,
+};
 
 /// One request's question: who should get it.
 #[derive(Clone, Copy, Debug)]
@@ -28,42 +40,218 @@ pub struct Ask<'a> {
     pub random: u64,
 }
 
-/// Decides, for one shard. Owns its policy and its scratch.
+/// Decides, for one shard.
 #[derive(Debug)]
 pub struct Picker {
     policy: Box<dyn Policy>,
+    survey: Survey,
+    ranked: Vec<Ranked>,
+}
+
+/// A scored candidate with everything its place depends on.
+#[derive(Clone, Copy, Debug)]
+struct Ranked {
+    candidate: LoadView,
+    score: Score,
+    /// Orders equals: away from home, conversations held, lot.
+    tie: (bool, u32, u64),
+    lost: bool,
 }
 
 impl Picker {
     /// A picker with this policy.
     pub fn new(kind: PolicyKind) -> Self {
-        Self { policy: kind.build() }
+        Self::with_policy(kind.build())
     }
 
-    /// Chooses a backend and reserves a place on it.
+    /// A picker with a policy of the caller's own.
+    pub fn with_policy(policy: Box<dyn Policy>) -> Self {
+        Self { policy, survey: Survey::default(), ranked: Vec::new() }
+    }
+
+    /// Chooses a backend, reserves a place on it, and records the route and the conversation's home.
+    #[expect(
+        clippy::result_large_err,
+        reason = "a decision is bounded and inline: picking allocates nothing"
+    )]
     pub fn pick<'f>(
         &mut self,
-        _fleet: &'f Fleet,
-        _snapshot: &Snapshot,
+        fleet: &'f Fleet,
+        snapshot: &Snapshot,
         ask: &Ask<'_>,
     ) -> Result<Placed<'f>, Nowhere> {
-        Err(Nowhere::NoBackend(self.explain(_fleet, _snapshot, ask)))
+        self.look(fleet, snapshot, ask);
+        if self.waits_for_home(ask) {
+            return Err(Nowhere::HomeFull(self.decision(ask, None)));
+        }
+        for at in 0..self.ranked.len() {
+            self.order_from(at);
+            let chosen = self.ranked[at];
+            let Ok(reservation) = fleet.reserve(chosen.candidate.id, charge(ask, &chosen)) else {
+                self.ranked[at].lost = true;
+                if self.lost_home(ask, chosen.candidate.id) {
+                    return Err(Nowhere::HomeFull(self.decision(ask, None)));
+                }
+                continue;
+            };
+            let decision = self.decision(ask, Some(at));
+            self.record(fleet, ask, &chosen.candidate);
+            return Ok(Placed { reservation, decision });
+        }
+        let decision = self.decision(ask, None);
+        let none = self.survey.admissible == 0;
+        Err(if none { Nowhere::NoBackend(decision) } else { Nowhere::Busy(decision) })
     }
 
-    /// The same without reserving or recording anything.
-    pub fn explain(&mut self, _fleet: &Fleet, _snapshot: &Snapshot, _ask: &Ask<'_>) -> Decision {
-        Decision {
-            backend: None,
-            reason: Reason::Nobody,
-            policy: self.policy.name(),
-            overlap_blocks: 0,
-            deepest_blocks: 0,
-            predicted_cached_tokens: 0,
-            predicted_uncached_tokens: 0,
-            home: None,
-            candidates: [None; 8],
-            considered: 0,
-            refused: RefusalCounts::default(),
+    /// What [`pick`](Self::pick) would decide now. Reserves nothing and records nothing.
+    pub fn explain(&mut self, fleet: &Fleet, snapshot: &Snapshot, ask: &Ask<'_>) -> Decision {
+        self.look(fleet, snapshot, ask);
+        self.order_from(0);
+        let waits = self.waits_for_home(ask) || self.ranked.is_empty();
+        self.decision(ask, (!waits).then_some(0))
+    }
+
+    /// Filters and scores.
+    fn look(&mut self, fleet: &Fleet, snapshot: &Snapshot, ask: &Ask<'_>) {
+        let Self { policy, survey, ranked } = self;
+        survey.take(fleet, snapshot, ask);
+        ranked.clear();
+        if survey.candidates.is_empty() {
+            return;
         }
+        let view = survey.view(ask);
+        policy.prepare(&view);
+        ranked.extend(view.candidates.iter().map(|candidate| {
+            let score = policy.score(&view, candidate);
+            Ranked {
+                candidate: *candidate,
+                score,
+                tie: tie(policy.as_ref(), &view, candidate),
+                lost: false,
+            }
+        }));
+    }
+
+    /// Puts the best of the candidates not tried yet in order, as many as a decision shows at a time.
+    fn order_from(&mut self, at: usize) {
+        if !at.is_multiple_of(DECISION_CANDIDATES_MAX) {
+            return;
+        }
+        let rest = &mut self.ranked[at..];
+        if rest.len() > DECISION_CANDIDATES_MAX {
+            rest.select_nth_unstable_by(DECISION_CANDIDATES_MAX - 1, Ranked::order);
+        }
+        let shown = rest.len().min(DECISION_CANDIDATES_MAX);
+        rest[..shown].sort_unstable_by(Ranked::order);
+    }
+
+    /// Whether the conversation's home is full and has not been waited for long enough.
+    fn waits_for_home(&self, ask: &Ask<'_>) -> bool {
+        self.policy.keeps_home()
+            && self.survey.home_state == HomeState::Full
+            && ask.waited_ms < ask.home_wait_ms
+    }
+
+    /// Notes a lost race for the home: it is full after all.
+    fn lost_home(&mut self, ask: &Ask<'_>, id: BackendId) -> bool {
+        if self.survey.home == Some(id) {
+            self.survey.home_state = HomeState::Full;
+        }
+        self.survey.home == Some(id) && self.waits_for_home(ask)
+    }
+
+    /// Makes the choice visible to the decisions that follow, of every shard.
+    fn record(&self, fleet: &Fleet, ask: &Ask<'_>, chosen: &LoadView) {
+        fleet.recent().record(ask.blocks, chosen.overlap_blocks, chosen.id, ask.now);
+        if let Some(key) = ask.conversation {
+            fleet.affinity().set(fleet, key, chosen.id, ask.now);
+        }
+    }
+
+    fn decision(&self, ask: &Ask<'_>, chosen: Option<usize>) -> Decision {
+        let Survey { home, considered, refused, .. } = self.survey;
+        let to = chosen.map(|at| &self.ranked[at]);
+        let uncached = to.map_or(0, |to| charge(ask, to).uncached_tokens);
+        Decision {
+            backend: to.map(|to| to.candidate.id),
+            reason: to.map_or(Reason::Nobody, |to| self.reason(&to.candidate)),
+            policy: self.policy.name(),
+            overlap_blocks: to.map_or(0, |to| to.candidate.overlap_blocks),
+            deepest_blocks: self.survey.overlaps.deepest(),
+            predicted_cached_tokens: to.map_or(0, |_| ask.prompt_tokens.saturating_sub(uncached)),
+            predicted_uncached_tokens: uncached,
+            home,
+            candidates: self.candidates(chosen),
+            considered,
+            refused,
+        }
+    }
+
+    fn candidates(&self, chosen: Option<usize>) -> [Option<Candidate>; DECISION_CANDIDATES_MAX] {
+        let verdict = |at: usize, ranked: &Ranked| match ranked.lost {
+            true => Verdict::LostRace(ranked.score),
+            false if chosen == Some(at) => Verdict::Chosen(ranked.score),
+            false => Verdict::Scored(ranked.score),
+        };
+        let scored = self.ranked.iter().enumerate().map(|(at, ranked)| Candidate {
+            id: ranked.candidate.id,
+            overlap_blocks: ranked.candidate.overlap_blocks,
+            verdict: verdict(at, ranked),
+        });
+        // A choice found only after eight lost races takes the last place shown.
+        let late = chosen.filter(|&at| at >= DECISION_CANDIDATES_MAX);
+        let mut all = scored.clone().take(DECISION_CANDIDATES_MAX - usize::from(late.is_some()));
+        let mut late = late.and_then(|at| scored.clone().nth(at)).into_iter();
+        let mut refused = self.survey.refused_candidates();
+        std::array::from_fn(|_| all.next().or_else(|| late.next()).or_else(|| refused.next()))
+    }
+
+    fn reason(&self, chosen: &LoadView) -> Reason {
+        let Survey { home, home_state, admissible, .. } = self.survey;
+        if admissible == 1 {
+            return Reason::Only;
+        }
+        if self.policy.keeps_home() && home.is_some() {
+            return match home_state {
+                _ if home == Some(chosen.id) => Reason::Conversation,
+                HomeState::Full => Reason::Spilled,
+                HomeState::Refused => Reason::Rehomed,
+                HomeState::Open => Reason::Moved,
+            };
+        }
+        let held = chosen.overlap_blocks > 0 && self.policy.reads_evidence();
+        if held { Reason::Prefix } else { Reason::Load }
+    }
+}
+
+impl Ranked {
+    fn order(a: &Ranked, b: &Ranked) -> std::cmp::Ordering {
+        a.score.cost.total_cmp(&b.score.cost).then_with(|| a.tie.cmp(&b.tie))
+    }
+}
+
+fn tie(policy: &dyn Policy, view: &View<'_>, candidate: &LoadView) -> (bool, u32, u64) {
+    let away = policy.keeps_home() && view.home != Some(candidate.id);
+    let lot = crate::fingerprint::mix(view.ask.random ^ u64::from(candidate.id.0).rotate_left(32));
+    (away, candidate.conversations, lot)
+}
+
+fn charge(ask: &Ask<'_>, chosen: &Ranked) -> Charge {
+    Charge {
+        tokens: ask.prompt_tokens.saturating_add(ask.output_tokens),
+        // Between 1 and the prompt's length (or 1 for an empty prompt), so the cast loses only a fraction of a token.
+        uncached_tokens: ask.uncached_tokens(chosen.candidate.overlap_blocks) as u64,
+    }
+}
+
+impl Ask<'_> {
+    /// Tokens in `blocks` blocks.
+    pub fn tokens(&self, blocks: u32) -> f64 {
+        f64::from(blocks) * f64::from(self.block_tokens)
+    }
+
+    /// Tokens a backend holding `overlap_blocks` has to prefill; at least one, since the last token always is.
+    pub fn uncached_tokens(&self, overlap_blocks: u32) -> f64 {
+        (self.prompt_tokens as f64 - self.tokens(overlap_blocks)).max(1.0)
     }
 }

@@ -46,18 +46,6 @@ pub struct View<'a> {
     pub conversations_min: u32,
 }
 
-impl View<'_> {
-    /// Tokens of the prompt in `blocks` leading blocks.
-    pub fn tokens(&self, blocks: u32) -> f64 {
-        f64::from(blocks) * f64::from(self.ask.block_tokens)
-    }
-
-    /// Tokens a backend with this overlap has to prefill; at least one, since the last token always is.
-    pub fn uncached_tokens(&self, blocks: u32) -> f64 {
-        (self.ask.prompt_tokens as f64 - self.tokens(blocks)).max(1.0)
-    }
-}
-
 /// A candidate's cost and what it is made of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
@@ -108,7 +96,14 @@ pub trait Policy: Send + std::fmt::Debug {
     fn score(&mut self, view: &View<'_>, candidate: &LoadView) -> Score;
 
     /// Whether a conversation waits for its home when that is full, and ties go to it.
-    fn keeps_home(&self) -> bool;
+    fn keeps_home(&self) -> bool {
+        false
+    }
+
+    /// Whether the score depends on what a candidate holds.
+    fn reads_evidence(&self) -> bool {
+        false
+    }
 
     /// Told who got the request, after it was reserved. Not called for a dry run.
     fn placed(&mut self, _id: BackendId) {}

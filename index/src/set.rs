@@ -87,22 +87,12 @@ impl BackendSet {
         self.recount();
     }
 
-    /// Calls `each` for every id of `self` that was not in `seen`, and adds it there: 64 backends a step.
-    pub(crate) fn drain_into(&self, seen: &mut BackendSet, mut each: impl FnMut(BackendId)) {
-        if seen.words.len() < self.words.len() {
-            seen.words.resize(self.words.len(), 0);
+    /// Calls `each` for every id that is not in `other`: 64 backends a step.
+    pub(crate) fn each_not_in(&self, other: &BackendSet, mut each: impl FnMut(BackendId)) {
+        for (word, &bits) in self.words.iter().enumerate() {
+            let theirs = other.words.get(word).copied().unwrap_or(0);
+            ids_of(word, bits & !theirs).for_each(&mut each);
         }
-        for (word, (&bits, seen_bits)) in self.words.iter().zip(&mut seen.words).enumerate() {
-            let fresh = bits & !*seen_bits;
-            *seen_bits |= bits;
-            seen.len += fresh.count_ones();
-            ids_of(word, fresh).for_each(&mut each);
-        }
-    }
-
-    /// Bytes the set has allocated.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.words.capacity() * size_of::<u64>()
     }
 
     fn recount(&mut self) {
@@ -193,11 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn draining_yields_each_id_once() {
-        let (mut seen, mut out) = (BackendSet::default(), Vec::new());
-        set(&[1, 70]).drain_into(&mut seen, |id| out.push(id.0));
-        set(&[1, 2, 70, 500]).drain_into(&mut seen, |id| out.push(id.0));
-        assert_eq!(out, [1, 70, 2, 500]);
-        assert_eq!(seen.len(), 4);
+    fn the_difference_of_sets_of_different_room_is_whole() {
+        let mut out = Vec::new();
+        set(&[1, 2, 70, 500]).each_not_in(&set(&[1, 70]), |id| out.push(id.0));
+        set(&[1, 70]).each_not_in(&set(&[1, 2, 70, 500]), |id| out.push(id.0));
+        assert_eq!(out, [2, 500]);
     }
 }

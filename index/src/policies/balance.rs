@@ -34,10 +34,6 @@ impl Policy for RoundRobin {
         Score::sum(&["distance"], &[f64::from(distance)])
     }
 
-    fn keeps_home(&self) -> bool {
-        false
-    }
-
     fn placed(&mut self, id: BackendId) {
         self.last = Some(id);
     }
@@ -56,10 +52,6 @@ impl Policy for Random {
         let draw = mix(view.ask.random ^ u64::from(candidate.id.0)) >> 11;
         Score::sum(&["draw"], &[draw as f64])
     }
-
-    fn keeps_home(&self) -> bool {
-        false
-    }
 }
 
 /// Fewest requests in flight.
@@ -73,10 +65,6 @@ impl Policy for LeastRequests {
 
     fn score(&mut self, _view: &View<'_>, candidate: &LoadView) -> Score {
         Score::sum(&["in_flight"], &[f64::from(candidate.in_flight)])
-    }
-
-    fn keeps_home(&self) -> bool {
-        false
     }
 }
 
@@ -109,9 +97,5 @@ impl Policy for PowerOfTwo {
         let drawn = self.pair.contains(&Some(candidate.id));
         let behind = if drawn { 0.0 } else { f64::from(u32::MAX) };
         Score::sum(&["in_flight", "not_drawn"], &[f64::from(candidate.in_flight), behind])
-    }
-
-    fn keeps_home(&self) -> bool {
-        false
     }
 }

@@ -37,7 +37,7 @@ impl Policy for Cost {
 
     fn score(&mut self, view: &View<'_>, candidate: &LoadView) -> Score {
         let a = 1.0 + (self.recompute_max - 1.0) * view.pending_share;
-        let uncached = view.uncached_tokens(candidate.overlap_blocks);
+        let uncached = view.ask.uncached_tokens(candidate.overlap_blocks);
         let template = view.overlaps.template_depth().saturating_sub(candidate.overlap_blocks);
         let busy = candidate.in_flight.max(candidate.queue_depth);
         let crowd = match view.home {
@@ -47,7 +47,7 @@ impl Policy for Cost {
         let terms = [
             candidate.uncached_tokens as f64,
             a * uncached,
-            -(a - 1.0) * uncached.min(view.tokens(template)),
+            -(a - 1.0) * uncached.min(view.ask.tokens(template)),
             self.request_tokens * f64::from(busy),
             self.conversation_tokens * f64::from(crowd),
         ];
@@ -55,6 +55,10 @@ impl Policy for Cost {
     }
 
     fn keeps_home(&self) -> bool {
+        true
+    }
+
+    fn reads_evidence(&self) -> bool {
         true
     }
 }

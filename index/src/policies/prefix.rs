@@ -37,6 +37,10 @@ impl Policy for Prefix {
     fn keeps_home(&self) -> bool {
         true
     }
+
+    fn reads_evidence(&self) -> bool {
+        true
+    }
 }
 
 /// Share of the prompt's blocks held.

@@ -1,0 +1,208 @@
+//! What is believed about who holds what: the tree and the books beside it, changed together. One writer owns it. It
+//! forgets in the order engines do, least recently used and from the end of a path, so that what it believes stays what
+//! an engine of that capacity would hold. It never blocks and never looks at a clock.
+
+mod account;
+mod check;
+mod edit;
+mod ledger;
+mod links;
+mod slab;
+
+pub use account::Lost;
+
+use crate::index::IndexConfig;
+use crate::limits::{EVICTION_SAMPLE, EXPIRY_HOLDS_MAX, PROMPT_BLOCKS_MAX};
+use crate::tree::{SpanId, Tree};
+use crate::{BackendId, BackendStats, IndexStats, Millis, SequenceHash};
+use ledger::{HoldId, Ledger};
+
+/// The tree and its books.
+#[derive(Debug)]
+pub(crate) struct Evidence {
+    tree: Tree,
+    ledger: Ledger,
+    config: IndexConfig,
+    /// The tree differs from what was published last.
+    dirty: bool,
+    /// Where the next look for somebody to evict from, or to expire, starts.
+    cursor: usize,
+    /// What removed backends lost.
+    lost: Lost,
+    /// Scratch: the spans of the path being worked on, and its first hashes.
+    path: Vec<SpanId>,
+    route: Vec<SequenceHash>,
+}
+
+impl Evidence {
+    pub(crate) fn new(config: IndexConfig) -> Self {
+        Self {
+            tree: Tree::new(),
+            ledger: Ledger::new(),
+            config,
+            dirty: false,
+            cursor: 0,
+            lost: Lost::default(),
+            path: Vec::new(),
+            route: Vec::new(),
+        }
+    }
+
+    /// The tree, when it changed since the last call.
+    pub(crate) fn changed(&mut self) -> Option<Tree> {
+        std::mem::take(&mut self.dirty).then(|| self.tree.clone())
+    }
+
+    /// `backend` holds these leading blocks as of now.
+    pub(crate) fn store(&mut self, backend: BackendId, blocks: &[SequenceHash], at: Millis) {
+        let blocks = &blocks[..blocks.len().min(PROMPT_BLOCKS_MAX)];
+        if blocks.is_empty() {
+            return;
+        }
+        self.ledger.open_account(backend);
+        let matched = self.follow_splitting(blocks);
+        self.join(backend);
+        self.grow(backend, &blocks[matched..]);
+        self.touch(backend, at);
+        self.fuse_path();
+        self.keep_budget(backend);
+        self.keep_fleet_budget(backend);
+    }
+
+    /// The engine held only `cached` leading blocks where `predicted` were expected: what is believed beyond is wrong,
+    /// and so is everything that hangs below it there. One block less is rounding, not eviction.
+    pub(crate) fn report(
+        &mut self,
+        backend: BackendId,
+        blocks: &[SequenceHash],
+        predicted: u32,
+        cached: u32,
+    ) {
+        if predicted <= cached.saturating_add(1) {
+            return;
+        }
+        let Some(lost) = self.first_beyond(backend, blocks, cached as usize) else { return };
+        let removed = self.drop_below(backend, lost);
+        if let Some(account) = self.ledger.account_mut(backend) {
+            account.lost.corrected_blocks += removed;
+            account.lost.corrections += 1;
+        }
+    }
+
+    /// `backend` holds nothing any more.
+    pub(crate) fn clear(&mut self, backend: BackendId) {
+        let mut cleared = 0;
+        while let Some(oldest) = self.oldest(backend) {
+            cleared += self.drop_hold(oldest);
+        }
+        if let Some(account) = self.ledger.account_mut(backend) {
+            account.lost.cleared_blocks += cleared;
+        }
+    }
+
+    /// `backend` left the fleet: nothing of it is kept, its budget included.
+    pub(crate) fn remove(&mut self, backend: BackendId) {
+        self.clear(backend);
+        if let Some(account) = self.ledger.account(backend) {
+            self.lost.add(&account.lost);
+        }
+        self.ledger.close_account(backend);
+    }
+
+    /// Sets how many blocks `backend` can hold; 0 goes back to the default.
+    pub(crate) fn set_budget(&mut self, backend: BackendId, blocks_max: u64) {
+        self.ledger.open_account(backend).blocks_max = (blocks_max > 0).then_some(blocks_max);
+        self.keep_budget(backend);
+    }
+
+    /// Forgets what one backend, the next in turn, has not used for too long. A bounded step, called often.
+    pub(crate) fn expire_some(&mut self, now: Millis) {
+        let idle = self.config.idle_ms_max;
+        let accounts = self.ledger.accounts.len();
+        if idle == 0 || accounts == 0 {
+            return;
+        }
+        self.cursor = (self.cursor + 1) % accounts;
+        let backend = BackendId(self.cursor as u16);
+        let mut expired = 0;
+        for _ in 0..EXPIRY_HOLDS_MAX {
+            let Some(oldest) = self.oldest(backend) else { break };
+            if u64::from(ledger::tick(now)) <= u64::from(self.ledger.hold(oldest).at) + (idle >> 6)
+            {
+                break;
+            }
+            expired += self.drop_hold(oldest);
+        }
+        if let Some(account) = self.ledger.account_mut(backend) {
+            account.lost.expired_blocks += expired;
+        }
+    }
+
+    /// Counts of everything, by backend.
+    pub(crate) fn stats(&self, stats: &mut IndexStats) {
+        stats.resident_blocks = self.ledger.resident;
+        stats.distinct_blocks = self.ledger.distinct;
+        stats.spans = self.ledger.records.live() as u64 - 1;
+        stats.bytes = self.bytes();
+        stats.lost = self.lost;
+        for (index, account) in self.ledger.accounts.iter().enumerate() {
+            let Some(account) = account else { continue };
+            stats.lost.add(&account.lost);
+            stats.backends.push(BackendStats {
+                id: BackendId(index as u16),
+                blocks: account.blocks,
+                blocks_max: account.blocks_max.unwrap_or(self.config.backend_blocks_max),
+                spans: account.spans,
+                lost: account.lost,
+            });
+        }
+    }
+
+    /// Evicts the oldest of `backend` until it is within its budget.
+    fn keep_budget(&mut self, backend: BackendId) {
+        let Some(account) = self.ledger.account(backend) else { return };
+        let max = account.blocks_max.unwrap_or(self.config.backend_blocks_max);
+        self.evict(backend, account.blocks.saturating_sub(max));
+    }
+
+    /// Evicts from the largest of a few backends until the fleet is within its own bound.
+    fn keep_fleet_budget(&mut self, storing: BackendId) {
+        while let over @ 1.. = self.ledger.resident.saturating_sub(self.config.fleet_blocks_max) {
+            let victim = self.largest_of_a_few(storing);
+            let blocks = self.ledger.account(victim).map_or(0, |account| account.blocks);
+            self.evict(victim, over.min(blocks));
+        }
+    }
+
+    /// The largest of the next few backends in turn and the one that has just stored, which holds something.
+    fn largest_of_a_few(&mut self, storing: BackendId) -> BackendId {
+        let accounts = self.ledger.accounts.len().max(1);
+        let blocks = |at: usize| self.ledger.accounts[at].as_ref().map_or(0, |a| a.blocks);
+        let turn = (self.cursor..self.cursor + EVICTION_SAMPLE).map(|at| at % accounts);
+        let largest = turn.chain([storing.index()]).max_by_key(|&at| blocks(at));
+        self.cursor = (self.cursor + EVICTION_SAMPLE) % accounts;
+        BackendId(largest.unwrap_or(0) as u16)
+    }
+
+    /// Takes exactly `blocks` blocks from `backend`, oldest first and from the end of each path.
+    fn evict(&mut self, backend: BackendId, blocks: u64) {
+        let mut over = blocks;
+        while over > 0
+            && let Some(oldest) = self.oldest(backend)
+        {
+            let held = u64::from(self.ledger.record(self.ledger.hold(oldest).span).blocks);
+            over -= if held <= over {
+                self.drop_hold(oldest)
+            } else {
+                self.drop_tail(oldest, (held - over) as u32)
+            };
+        }
+        if let Some(account) = self.ledger.account_mut(backend) {
+            account.lost.evicted_blocks += blocks - over;
+        }
+    }
+
+    fn oldest(&self, backend: BackendId) -> Option<HoldId> {
+        self.ledger.account(backend)?.oldest.some()
+    }
+}

@@ -1,0 +1,145 @@
+//! The hard filters, and what is known of everybody who passes them: one walk over the pool, each backend's numbers read
+//! once. It reads shared state and changes none.
+
+use crate::limits::DECISION_CANDIDATES_MAX;
+use crate::{
+    Ask, Backend, BackendId, Candidate, Fleet, LoadView, Overlaps, Refusal, RefusalCounts,
+    Snapshot, Verdict, View,
+};
+
+/// Where the conversation's home stands in this decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum HomeState {
+    /// It can take the request.
+    #[default]
+    Open,
+    /// It would, but is full.
+    Full,
+    /// It cannot take requests at all.
+    Refused,
+}
+
+/// What one look at the fleet found. Scratch, reused.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub(crate) overlaps: Overlaps,
+    /// Admitted and with room.
+    pub(crate) candidates: Vec<LoadView>,
+    /// Where the conversation lives, whatever its state.
+    pub(crate) home: Option<BackendId>,
+    pub(crate) home_state: HomeState,
+    /// Backends in the pool.
+    pub(crate) considered: u32,
+    /// Those that take requests, full ones included.
+    pub(crate) admissible: u32,
+    pub(crate) refused: RefusalCounts,
+    /// Of the admissible, those with prefill work pending.
+    pending: u32,
+    conversations_min: u32,
+    refusals: [Option<(BackendId, Refusal)>; DECISION_CANDIDATES_MAX],
+    refusals_len: usize,
+}
+
+impl Survey {
+    /// Looks at everybody in the pool.
+    pub(crate) fn take(&mut self, fleet: &Fleet, snapshot: &Snapshot, ask: &Ask<'_>) {
+        self.restart(fleet, ask);
+        snapshot.overlaps(ask.blocks, &mut self.overlaps);
+        fleet.recent().overlay(ask.blocks, ask.now, &mut self.overlaps);
+        let tokens = ask.prompt_tokens.saturating_add(ask.output_tokens);
+        for id in ask.pool.iter() {
+            self.considered += 1;
+            let backend = fleet.backend(id);
+            if let Err(refusal) = admits(ask, id, backend) {
+                self.refuse(id, refusal);
+                continue;
+            }
+            self.admissible += 1;
+            self.pending += u32::from(backend.load.uncached_tokens() > 0);
+            match backend.slots.fits(tokens) {
+                Ok(()) => self.admit(id, backend),
+                Err(rejected) => self.refuse(id, Refusal::Busy(rejected)),
+            }
+        }
+    }
+
+    /// What the policy may look at.
+    pub(crate) fn view<'a>(&'a self, ask: &'a Ask<'a>) -> View<'a> {
+        View {
+            ask,
+            overlaps: &self.overlaps,
+            home: self.home.filter(|_| self.home_state == HomeState::Open),
+            candidates: &self.candidates,
+            pending_share: f64::from(self.pending) / f64::from(self.admissible.max(1)),
+            conversations_min: self.conversations_min,
+        }
+    }
+
+    /// Those refused, the home first, as far as they were kept.
+    pub(crate) fn refused_candidates(&self) -> impl Iterator<Item = Candidate> + '_ {
+        self.refusals.iter().flatten().map(|&(id, refusal)| Candidate {
+            id,
+            overlap_blocks: self.overlaps.depth(id),
+            verdict: Verdict::Refused(refusal),
+        })
+    }
+
+    fn restart(&mut self, fleet: &Fleet, ask: &Ask<'_>) {
+        self.candidates.clear();
+        self.home = ask.conversation.and_then(|key| fleet.affinity().get(key, ask.now));
+        self.home_state = HomeState::Open;
+        (self.considered, self.admissible, self.pending) = (0, 0, 0);
+        self.conversations_min = u32::MAX;
+        self.refused = RefusalCounts::default();
+        self.refusals = Default::default();
+        self.refusals_len = 0;
+        if let Some(home) = self.home.filter(|&home| !ask.pool.contains(home)) {
+            self.refuse(home, Refusal::NotInPool);
+        }
+    }
+
+    fn admit(&mut self, id: BackendId, backend: &Backend) {
+        let view = load_view(id, backend, self.overlaps.depth(id));
+        self.conversations_min = self.conversations_min.min(view.conversations);
+        self.candidates.push(view);
+    }
+
+    fn refuse(&mut self, id: BackendId, refusal: Refusal) {
+        self.refused.count(refusal);
+        let home = self.home == Some(id);
+        if home {
+            let full = matches!(refusal, Refusal::Busy(_));
+            self.home_state = if full { HomeState::Full } else { HomeState::Refused };
+        }
+        if let Some(slot) = self.refusals.get_mut(self.refusals_len) {
+            *slot = Some((id, refusal));
+            self.refusals_len += 1;
+        }
+        if home {
+            // The one refusal that is always shown, even when the list was full.
+            self.refusals[self.refusals_len - 1] = Some((id, refusal));
+            self.refusals.swap(0, self.refusals_len - 1);
+        }
+    }
+}
+
+/// Everything that rules a backend out, except being full.
+fn admits(ask: &Ask<'_>, id: BackendId, backend: &Backend) -> Result<(), Refusal> {
+    if ask.excluded.contains(id) { Err(Refusal::Excluded) } else { backend.admits() }
+}
+
+fn load_view(id: BackendId, backend: &Backend, overlap_blocks: u32) -> LoadView {
+    let (in_flight, tokens_in_flight) = backend.slots.in_flight();
+    LoadView {
+        id,
+        in_flight,
+        tokens_in_flight,
+        uncached_tokens: backend.load.uncached_tokens(),
+        conversations: backend.load.conversations(),
+        queue_depth: backend.load.queue_depth(),
+        kv_usage_permille: backend.load.kv_usage_permille(),
+        requests_max: backend.slots.requests_max(),
+        tokens_max: backend.slots.tokens_max(),
+        overlap_blocks,
+    }
+}

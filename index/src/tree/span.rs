@@ -1,0 +1,124 @@
+//! A span: a run of blocks, who holds all of them, and what hangs below. Plain data; dropping one never recurses, since a
+//! path may be thousands of spans deep.
+
+use std::sync::Arc;
+
+use super::{Children, Holders};
+use crate::SequenceHash;
+
+/// A span's number in the ledger. The root is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct SpanId(pub(crate) u32);
+
+impl SpanId {
+    pub(crate) const ROOT: SpanId = SpanId(0);
+}
+
+/// A run of blocks with the same holders and no branch inside.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    /// The blocks' hashes; empty only at the root. Shared between versions.
+    pub(crate) edge: Arc<[SequenceHash]>,
+    /// The last of them, here so that a whole match does not touch the run.
+    last: SequenceHash,
+    /// Who holds all of these blocks, and so all above.
+    pub(crate) holders: Holders,
+    pub(crate) children: Children,
+    /// Ends of prompts below: 1 where nothing hangs below, else the sum over the children.
+    pub(crate) tips: u32,
+    pub(crate) id: SpanId,
+}
+
+impl Span {
+    pub(crate) fn root() -> Self {
+        Self {
+            edge: Arc::from([]),
+            last: SequenceHash(0),
+            holders: Holders::default(),
+            children: Children::None,
+            tips: 1,
+            id: SpanId::ROOT,
+        }
+    }
+
+    /// A span without children; `edge` is not empty.
+    pub(crate) fn leaf(id: SpanId, edge: &[SequenceHash], holders: Holders) -> Self {
+        let mut leaf = Self::root();
+        (leaf.id, leaf.holders) = (id, holders);
+        leaf.set_edge(Arc::from(edge));
+        leaf
+    }
+
+    pub(crate) fn set_edge(&mut self, edge: Arc<[SequenceHash]>) {
+        self.last = edge.last().copied().unwrap_or(SequenceHash(0));
+        self.edge = edge;
+    }
+
+    pub(crate) fn first(&self) -> SequenceHash {
+        self.edge.first().copied().unwrap_or(SequenceHash(0))
+    }
+
+    /// How many leading blocks of `rest` are this span's. Chained hashes make agreement at one block agreement at all
+    /// before, so the end is compared first and the point of departure searched by halving.
+    pub(crate) fn matched(&self, rest: &[SequenceHash]) -> usize {
+        let len = self.edge.len().min(rest.len());
+        let Some(end) = len.checked_sub(1) else { return 0 };
+        let mine = if len == self.edge.len() { self.last } else { self.edge[end] };
+        if mine == rest[end] {
+            return len;
+        }
+        let (mut same, mut differs) = (0, end);
+        while same < differs {
+            let middle = (same + differs) / 2;
+            if self.edge[middle] == rest[middle] {
+                same = middle + 1;
+            } else {
+                differs = middle;
+            }
+        }
+        same
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        let mut below = match std::mem::take(&mut self.children) {
+            Children::None => return,
+            children => vec![children],
+        };
+        while let Some(children) = below.pop() {
+            children.dismantle(&mut below);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(range: std::ops::Range<u64>) -> Vec<SequenceHash> {
+        range.map(SequenceHash).collect()
+    }
+
+    #[test]
+    fn the_point_of_departure_is_found_wherever_it_is() {
+        let span = Span::leaf(SpanId(1), &chain(1..33), Holders::default());
+        for shared in 0..=32 {
+            let mut rest = chain(1..shared + 1);
+            assert_eq!(span.matched(&rest), shared as usize, "a prompt that ends inside");
+            rest.extend(chain(1000..1040));
+            assert_eq!(span.matched(&rest), shared as usize, "a prompt that turns off");
+        }
+        assert_eq!(span.matched(&[]), 0);
+    }
+
+    #[test]
+    fn a_very_deep_path_is_dropped_without_recursion() {
+        let mut span = Span::leaf(SpanId(1), &chain(0..1), Holders::default());
+        for i in 1..1_000_000 {
+            let mut above = Span::leaf(SpanId(1), &chain(i..i + 1), Holders::default());
+            above.children.insert(Arc::new(span));
+            span = above;
+        }
+    }
+}
