@@ -9,6 +9,16 @@ macro_rules! names {
             pub(crate) const NAMES: [(&'static str, Self); $count] =
                 [$(($name, Self::$variant)),+];
 
+            /// The value of this name.
+            pub fn from_name(name: &str) -> Option<Self> {
+                Self::NAMES.into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+            }
+
+            /// Every name, in the order they are documented.
+            pub fn names() -> [&'static str; $count] {
+                Self::NAMES.map(|(name, _)| name)
+            }
+
             /// The name the file uses.
             pub fn name(self) -> &'static str {
                 match self {

@@ -60,6 +60,14 @@ impl Alarms {
         alarm
     }
 
+    /// Rings every alarm, due or not: whatever is still being done ends now.
+    pub fn ring_all(&self) {
+        for alarm in self.list.borrow().iter().filter_map(Weak::upgrade) {
+            alarm.due_ms.set(1);
+        }
+        self.tick(Millis(NEVER - 1));
+    }
+
     /// Rings every alarm that is due and forgets the dropped ones.
     pub fn tick(&self, now: Millis) {
         self.list.borrow_mut().retain(|weak| {

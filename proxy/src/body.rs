@@ -9,7 +9,7 @@ use crate::alarm::{Raced, within};
 use crate::client::{Client, ClientLost};
 use crate::clock;
 use crate::http::{ChunkedReader, RequestFraming};
-use crate::limits::{BODY_RESERVE_MAX, READ_BUFFER_MAX, chunk_limits};
+use crate::limits::{BODY_RESERVE_MAX, READ_BUFFER_MAX, REQUEST_CHUNKS};
 
 /// Why there is no body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +89,7 @@ async fn read_into(
 }
 
 async fn read_chunked(client: &Client, bounds: BodyBounds) -> Result<Vec<u8>, BodyError> {
-    let mut reader = ChunkedReader::new(chunk_limits());
+    let mut reader = ChunkedReader::new(REQUEST_CHUNKS);
     let mut body = Vec::new();
     let mut raw = client.take_inbox();
     loop {

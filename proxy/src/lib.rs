@@ -1,23 +1,48 @@
 //! The data path and the process around it. It alone knows sockets, JSON and HTTP.
+//!
+//! Top to bottom in the order a request meets them, then what stands around the data path.
+
+pub mod cli;
+pub mod demo;
+pub mod say;
+pub mod start;
+
+pub mod answer;
+pub mod api;
+pub mod body;
+pub mod classify;
+pub mod conversation;
+pub mod encoding;
+pub mod exchange;
+pub mod http;
+pub mod place;
+pub mod plan;
+pub mod prompt;
+pub mod record;
+pub mod relay;
+pub mod reply;
+pub mod session;
+pub mod shard;
+pub mod sse;
+pub mod upstream;
+pub mod usage;
 
 pub mod access_log;
 pub mod admin;
-pub mod answer;
-pub mod api;
+pub mod alarm;
+pub mod client;
 pub mod clock;
 pub mod control;
-pub mod conversation;
-pub mod encoding;
 pub mod explain;
-pub mod http;
 pub mod insight;
 pub mod journal;
 pub mod learn;
 pub mod limits;
 pub mod metrics;
 mod metrics_names;
-pub mod prompt;
+pub mod pool;
 pub mod published;
-pub mod record;
-pub mod sse;
-pub mod usage;
+pub mod retry;
+pub mod ring;
+pub mod socket;
+pub mod wait;

@@ -1,6 +1,8 @@
 //! Every bound of the proxy, with its reason. Nothing grows without one of these; what an operator may
 //! change is in the configuration, with its own bounds.
 
+use crate::http::{ChunkLimits, HeadLimits};
+
 // --- Shards -----------------------------------------------------------------------------------------
 
 /// How often a shard looks at its deadlines, ms. Timeouts are seconds, so this is exact enough, and 20
@@ -39,8 +41,6 @@ pub const PIPELINED_MAX: usize = 64 * 1024;
 pub const HELD_REPLY_MAX: usize = 256 * 1024;
 /// Interim (1xx) replies skipped before the real one; more is an upstream that never answers.
 pub const INTERIM_REPLIES_MAX: u32 = 16;
-/// The last bytes of a non-streamed reply kept to read its usage from, bytes.
-pub const USAGE_TAIL_BYTES: usize = 8 * 1024;
 /// An open chunk is filled up with blank lines, so that an error event can follow a broken stream, only
 /// when at most this many bytes are missing.
 pub const CHUNK_FILL_MAX: u64 = 64 * 1024;
@@ -145,3 +145,103 @@ pub const ERROR_BYTES_MAX: usize = 200;
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// How long a client of the admin address may take to send a request's head, ms.
 pub const ADMIN_HEAD_MS: u64 = 10_000;
+
+// ---- HTTP heads and chunks ----
+
+/// Bytes a head may have, whatever is configured: a bound on what one connection can make us hold, and far below what the
+/// 32-bit offsets of a parsed head can name.
+pub const HEAD_BYTES_CEILING: usize = 1 << 20;
+
+/// Fields a head may have, whatever is configured: the parser's table lives on the stack, 32 bytes a field.
+pub const HEAD_FIELDS_CEILING: usize = 128;
+
+/// Fields the proxy may add to a request on its way (a request id, trace headers, a key, the length of the body).
+pub const ADDED_HEADERS_MAX: usize = 8;
+
+/// A client's head. llama.cpp's server answers a bare 400 to a line (request line included) over 8,192 bytes with its CRLF and to
+/// more than 100 fields, so no more than that may reach it, our own fields included. 16 KiB in all is what HAProxy takes by default.
+pub const REQUEST_HEAD: HeadLimits = HeadLimits {
+    bytes_max: 16 * 1024,
+    line_bytes_max: 8 * 1024,
+    headers_max: 100 - ADDED_HEADERS_MAX,
+};
+
+/// An engine's head. Engines send about ten short fields; the room is for proxies between us and them.
+pub const RESPONSE_HEAD: HeadLimits = HeadLimits {
+    bytes_max: 32 * 1024,
+    line_bytes_max: 16 * 1024,
+    headers_max: HEAD_FIELDS_CEILING,
+};
+
+/// Empty lines passed over before a request line. RFC 9112, 2.2 asks for one; old clients ended a body with one CRLF, and
+/// some with two.
+pub const LEADING_EMPTY_LINES_MAX: usize = 2;
+
+/// Bytes of a method. The longest registered one has 17.
+pub const METHOD_BYTES_MAX: usize = 32;
+
+/// Options in all Connection fields of a head. Each costs a look at every field; honest heads have one to three.
+pub const CONNECTION_OPTIONS_MAX: usize = 16;
+
+/// A client's chunked body. No client of the field uses extensions or trailers; the room is for signing ones.
+pub const REQUEST_CHUNKS: ChunkLimits =
+    ChunkLimits { extension_bytes_max: 16 * 1024, trailer_bytes_max: 8 * 1024, trailers_max: 32 };
+
+/// An engine's chunked body, which may last for hours: the same per line, more in all.
+pub const RESPONSE_CHUNKS: ChunkLimits =
+    ChunkLimits { extension_bytes_max: 1 << 20, trailer_bytes_max: 8 * 1024, trailers_max: 32 };
+// --- Reading bodies and replies (prompt, conversation, encoding, sse, usage) ---
+
+/// Nesting of a request body. JSON schemas of real tools stay below 30; Python's own parser gives up near 1,000 and some
+/// readers overflow their stack near 100,000, so the bound is ours and small.
+pub const JSON_DEPTH_MAX: usize = 128;
+
+/// Values in a request body (an array of numbers counts as one). A conversation of 500k tokens with 30 tools has some
+/// 30,000; a token costs 16 bytes while the body is read, so this also bounds that table at 16 MiB.
+pub const JSON_VALUES_MAX: usize = 1 << 20;
+
+/// Values for which the reading table keeps its memory between requests; beyond it the table is freed after use.
+pub const JSON_VALUES_KEPT: usize = 1 << 16;
+
+/// A conversation id longer than this counts as absent, so that nobody can make us hash megabytes of header.
+pub const CONVERSATION_ID_BYTES_MAX: usize = 255;
+
+/// A `metadata.user_id` longer than this is not looked into; real ones are below 300 bytes.
+pub const USER_ID_BYTES_MAX: usize = 4096;
+
+/// How much of the first system text and of the first user text identifies a conversation that brings no id.
+pub const HEAD_TEXT_BYTES_MAX: usize = 16 * 1024;
+
+/// Decoded size of a compressed request body that is always allowed, whatever its ratio.
+pub const DECODED_BYTES_FREE: usize = 1 << 20;
+
+/// How many times larger than its compressed form a body may grow beyond [`DECODED_BYTES_FREE`]. Repetitive JSON
+/// reaches about 50; a bomb reaches 1,000.
+pub const DECODED_RATIO_MAX: usize = 100;
+
+/// Largest zstd window accepted, as a power of two: 8 MiB, what level 19 uses. The decoder allocates that much.
+pub const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+
+/// Bytes kept of a stream event that arrives in pieces. Events are 100 to 300 bytes; only a Responses stream repeats the
+/// whole reply in its last one, and of that the head (its type) and the tail (its usage) are enough.
+pub const SSE_CARRY_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes at the start of an oversized stream event that are kept for its type; the rest of the carry follows its end.
+pub const SSE_CARRY_HEAD_BYTES: usize = 4 * 1024;
+
+/// Last bytes of a JSON reply that are enough to find its usage: the usage object itself is below 600 bytes, and what
+/// engines write behind it (timings, metadata, nulls) below 2 KiB.
+pub const USAGE_TAIL_BYTES: usize = 16 * 1024;
+
+/// Largest part of an error reply that is read to classify it.
+pub const ERROR_BODY_BYTES_MAX: usize = 16 * 1024;
+
+/// Longest text of an engine's error that is handed on in a rewritten frame.
+pub const ERROR_TEXT_BYTES_MAX: usize = 1024;
+
+/// `Retry-After` stays below a minute: one client gives up at once above 60 seconds.
+pub const RETRY_AFTER_SECONDS_MAX: u64 = 59;
+
+const _: () = assert!(SSE_CARRY_HEAD_BYTES * 2 < SSE_CARRY_BYTES_MAX);
+const _: () = assert!(USAGE_TAIL_BYTES <= SSE_CARRY_BYTES_MAX - SSE_CARRY_HEAD_BYTES);
+const _: () = assert!(JSON_VALUES_KEPT <= JSON_VALUES_MAX);

@@ -7,7 +7,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use index::{Ask, BackendId, BackendSet, ConversationKey, Decision, Nowhere, Reservation, SequenceHash};
+use index::{
+    Ask, BackendId, BackendSet, ConversationKey, Decision, Nowhere, Reservation, SequenceHash,
+};
 
 use crate::alarm::{Alarm, Raced, race};
 use crate::answer::Situation;
@@ -238,9 +240,13 @@ fn whole_tokens(bytes: u64, ratio: f32) -> u64 {
 fn any_backend(shard: &Shard, pool: &BackendSet, excluded: &BackendSet) -> Option<Placement> {
     let fleet = &shard.shared.fleet;
     let salt = shard.random();
-    let fit = pool.iter().filter(|id| !excluded.contains(*id) && fleet.backend(*id).admits().is_ok());
+    let fit =
+        pool.iter().filter(|id| !excluded.contains(*id) && fleet.backend(*id).admits().is_ok());
     let least = fit.min_by_key(|id| {
-        (fleet.backend(*id).load.in_flight(), (u64::from(id.0) ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        (
+            fleet.backend(*id).slots.in_flight().0,
+            (u64::from(id.0) ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        )
     })?;
     Some(Placement { backend: least, slot: None, decision: None, prompt_tokens: 0 })
 }

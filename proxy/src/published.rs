@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use config::Config;
 use crossbeam::queue::ArrayQueue;
-use index::{BackendSet, Fleet, FingerprintKey, IndexHandle, Millis};
+use index::{BackendSet, FingerprintKey, Fleet, IndexHandle, Millis};
 
 use crate::limits::{BREAKER_FAILURES, NOTES_MAX};
 use crate::metrics::ShardStats;
@@ -215,6 +215,8 @@ pub struct Routes {
     pub pools: HashMap<Box<str>, Pool>,
     /// Every backend, for requests without a model and for everything that is no inference call.
     pub all: Pool,
+    /// Whether every backend that is up has told its models. Until then an unknown name may be known.
+    pub complete: bool,
     /// `GET /v1/models` in OpenAI's shape.
     pub models_openai: Vec<u8>,
     /// The same in Anthropic's shape.

@@ -12,12 +12,17 @@ use monoio::{IoUringDriver, LegacyDriver, Runtime, RuntimeBuilder, time::TimeDri
 use crate::limits::RING_ENTRIES;
 
 /// A shard's event loop.
-#[derive(Debug)]
 pub enum Loop {
     /// Completion-based, with the ring flags that were granted.
     Uring(Box<Runtime<TimeDriver<IoUringDriver>>>, &'static str),
     /// Readiness-based.
     Epoll(Box<Runtime<TimeDriver<LegacyDriver>>>),
+}
+
+impl std::fmt::Debug for Loop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Loop").field(&self.name()).finish()
+    }
 }
 
 impl Loop {

@@ -8,12 +8,13 @@ use std::rc::Rc;
 use monoio::net::TcpStream;
 
 use crate::alarm::{Raced, within};
-use crate::answer::Situation;
+use crate::answer::{self, Situation};
+use crate::api::Dialect;
 use crate::client::{Client, ClientLost};
 use crate::clock;
 use crate::exchange;
 use crate::http::{Downstream, HeadError, HeadErrorKind, HeadLimits, RequestHead, Version};
-use crate::limits::{HEAD_LINE_BYTES_MAX, LINGER_BYTES_MAX, LINGER_MS};
+use crate::limits::{LINGER_BYTES_MAX, LINGER_MS, REQUEST_HEAD};
 use crate::metrics::Count;
 use crate::published::Phase;
 use crate::shard::Shard;
@@ -101,7 +102,7 @@ fn head_limits(shard: &Shard) -> HeadLimits {
     let limits = &shard.shared.config.limits;
     HeadLimits {
         bytes_max: usize::try_from(limits.head_bytes_max).unwrap_or(usize::MAX),
-        line_bytes_max: HEAD_LINE_BYTES_MAX,
+        line_bytes_max: REQUEST_HEAD.line_bytes_max,
         headers_max: usize::try_from(limits.headers_max).unwrap_or(usize::MAX),
     }
 }
@@ -109,10 +110,11 @@ fn head_limits(shard: &Shard) -> HeadLimits {
 /// Answers a request whose head could not be accepted; no exchange exists for it.
 async fn refuse(shard: &Shard, client: &Client, error: HeadError) {
     let to = Downstream { version: Version::Http11, keep_alive: false };
-    let id = shard.next_request_id();
-    let answer = exchange::own_answer_bytes(situation_of(error), None, to, id, false);
+    let id = answer::request_id(shard.next_request_id());
+    let mut out = Vec::new();
+    answer::own(situation_of(error), Dialect::Plain, &id).write(&mut out, to, false);
     // A client that is gone needs no answer.
-    let _ = client.write(answer, shard.shared.config.timeouts.write_stall_ms).await;
+    let _ = client.write(out, shard.shared.config.timeouts.write_stall_ms).await;
 }
 
 fn situation_of(error: HeadError) -> Situation {
@@ -122,6 +124,7 @@ fn situation_of(error: HeadError) -> Situation {
         HeadErrorKind::UnsupportedVersion => Situation::UnsupportedVersion,
         HeadErrorKind::UnknownCoding => Situation::UnknownCoding,
         HeadErrorKind::MethodNotAllowed => Situation::MethodNotAllowed,
+        HeadErrorKind::ExpectationFailed => Situation::ExpectationFailed,
         HeadErrorKind::Bad => Situation::BadRequest,
     }
 }

@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Cache};
+use config::UnknownModel;
 use index::{IndexReader, Picker};
 use monoio::net::{TcpListener, TcpStream};
 
@@ -23,7 +24,7 @@ use crate::clock;
 use crate::limits::{ACCEPT_PAUSE_MS, POOL_SWEEP_MS, TICK_MS, WAIT_PULSE_MS};
 use crate::metrics::{Count, Level, ShardStats};
 use crate::pool::Pools;
-use crate::published::{Phase, Published, Routes};
+use crate::published::{Phase, Pool, Published, Routes};
 use crate::retry::RetryBudget;
 use crate::ring::Loop;
 use crate::session;
@@ -64,7 +65,12 @@ impl std::fmt::Debug for Shard {
 }
 
 impl Shard {
-    fn new(shared: &'static Published, stats: &'static ShardStats, number: u16, seed: u64) -> Shard {
+    fn new(
+        shared: &'static Published,
+        stats: &'static ShardStats,
+        number: u16,
+        seed: u64,
+    ) -> Shard {
         Shard {
             number,
             shared,
@@ -117,6 +123,30 @@ impl Shard {
         });
     }
 
+    /// The backends for a model: its pool, or all of them when no model was named, when any name will do,
+    /// or while some backend has not told its models yet.
+    pub fn pool_of<'r>(&self, routes: &'r Routes, model: Option<&str>) -> Option<&'r Pool> {
+        let Some(model) = model else { return Some(&routes.all) };
+        let any = self.shared.config.unknown_model == UnknownModel::Any || !routes.complete;
+        routes.pools.get(model).or_else(|| any.then_some(&routes.all))
+    }
+
+    /// Whether the shard may end. Draining closes the listeners and waits for the sessions; stopping cuts
+    /// them by ringing every deadline.
+    fn has_ended(&self, listening: &[StdListener]) -> bool {
+        let phase = self.shared.phase();
+        if phase >= Phase::Draining {
+            for listener in listening {
+                // Ends the pending accept; an error means it has ended already.
+                let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
+            }
+        }
+        if phase == Phase::Stopping {
+            self.alarms.ring_all();
+        }
+        phase >= Phase::Draining && self.sessions.get() == 0
+    }
+
     fn tick(&self) {
         let now = clock::now().millis();
         self.alarms.tick(now);
@@ -146,7 +176,10 @@ pub fn run(
         listener.set_nonblocking(!event_loop.is_uring())?;
     }
     started(event_loop.name());
-    event_loop.run(serve(shared, stats, number, seed, listeners))
+    let served = event_loop.run(serve(shared, stats, number, seed, listeners));
+    // The kernel may still own buffers of cancelled operations: the loop is left to the process's end.
+    std::mem::forget(event_loop);
+    served
 }
 
 async fn serve(
@@ -157,7 +190,9 @@ async fn serve(
     listeners: Vec<StdListener>,
 ) -> io::Result<()> {
     let shard = Rc::new(Shard::new(shared, stats, number, seed));
+    let mut listening = Vec::new();
     for listener in listeners {
+        listening.push(listener.try_clone()?);
         let listener = TcpListener::from_std(listener)?;
         monoio::spawn(accept(Rc::clone(&shard), listener));
     }
@@ -171,8 +206,7 @@ async fn serve(
             shard.pools.sweep(clock::now().millis());
             stats.set(Level::UpstreamIdle, shard.pools.idle_count() as u64);
         }
-        let phase = shared.phase();
-        if phase == Phase::Stopping || (phase == Phase::Draining && shard.sessions.get() == 0) {
+        if shard.has_ended(&listening) {
             return Ok(());
         }
     }

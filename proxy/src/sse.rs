@@ -1,1 +1,229 @@
-//! To be written.
+//! Reads server-sent events as they pass: which decide, which end, which fail, which report usage.
+//!
+//! Bytes come cut anywhere. A line that arrives whole is looked at where it lies; only a line cut in two
+//! is put together aside, within a bound. Framing decides where a reply ends; this only classifies.
+//! It never changes, delays or keeps the text of an event.
+
+use crate::api::Dialect;
+use crate::classify::{ReplyClass, classify_error};
+use crate::limits::{SSE_CARRY_BYTES_MAX, SSE_CARRY_HEAD_BYTES};
+use crate::usage::{Seen, Usage};
+
+/// A stream in progress.
+#[derive(Debug)]
+pub struct Scanner {
+    dialect: Dialect,
+    /// The start of a line whose end has not come.
+    carry: Vec<u8>,
+    kind: Kind,
+    /// Whether the event under way has a data line.
+    has_data: bool,
+    /// Whether any line of the event under way was seen.
+    inside: bool,
+    events: u64,
+    decided: bool,
+    ended: bool,
+    aborted: bool,
+    error: Option<ReplyClass>,
+    seen: Seen,
+}
+
+/// What the `event:` line of the event under way, or the `type` in its data, says it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Nothing was said yet.
+    Unnamed,
+    /// It says only that the stream lives, or that work has begun.
+    Preamble,
+    /// The end of a successful stream.
+    End,
+    /// A failure.
+    Error,
+    /// Anything else.
+    Content,
+}
+
+impl Scanner {
+    /// A stream from its start.
+    pub fn new(dialect: Dialect) -> Scanner {
+        Scanner {
+            dialect,
+            carry: Vec::new(),
+            kind: Kind::Unnamed,
+            has_data: false,
+            inside: false,
+            events: 0,
+            decided: false,
+            ended: false,
+            aborted: false,
+            error: None,
+            seen: Seen::default(),
+        }
+    }
+
+    /// Looks at the next bytes of the payload.
+    pub fn feed(&mut self, mut bytes: &[u8]) {
+        while let Some(end) = memchr::memchr(b'\n', bytes) {
+            let (line, rest) = bytes.split_at(end);
+            bytes = rest.get(1..).unwrap_or_default();
+            if self.carry.is_empty() {
+                self.line(line);
+            } else {
+                self.keep(line);
+                let whole = std::mem::take(&mut self.carry);
+                self.line(&whole);
+                self.carry = whole;
+                self.carry.clear();
+            }
+        }
+        self.keep(bytes);
+    }
+
+    /// Whether an event that says what becomes of the request was seen.
+    pub fn is_decided(&self) -> bool {
+        self.decided
+    }
+
+    /// The failure that an event told, if one did.
+    pub fn error(&self) -> Option<ReplyClass> {
+        self.error
+    }
+
+    /// Whether the dialect's end was seen. An end may follow an error: it does not mean success.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether the engine gave up on the request of its own accord.
+    pub fn was_aborted(&self) -> bool {
+        self.aborted
+    }
+
+    /// Whether the bytes so far end inside an event.
+    pub fn is_inside_event(&self) -> bool {
+        self.inside || !self.carry.is_empty()
+    }
+
+    /// Events with data.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// What the engine reported.
+    pub fn usage(&self) -> Option<Usage> {
+        self.seen.usage()
+    }
+
+    /// Keeps the start of a line. Of one that is too long the middle goes: its start names it and its end
+    /// holds its usage.
+    fn keep(&mut self, part: &[u8]) {
+        self.carry.extend_from_slice(part);
+        if self.carry.len() > SSE_CARRY_BYTES_MAX {
+            let excess = self.carry.len() - SSE_CARRY_BYTES_MAX;
+            self.carry.drain(SSE_CARRY_HEAD_BYTES..SSE_CARRY_HEAD_BYTES + excess);
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            return self.end_event();
+        }
+        self.inside = true;
+        if let Some(data) = line.strip_prefix(b"data:") {
+            self.has_data = true;
+            self.data(data.strip_prefix(b" ").unwrap_or(data));
+        } else if let Some(name) = line.strip_prefix(b"event:") {
+            self.kind = kind_of(name.trim_ascii());
+        } else if line.starts_with(b":") {
+            // A comment is no event, and nothing has to be completed after it.
+            self.inside = self.has_data || self.kind != Kind::Unnamed;
+        }
+    }
+
+    fn end_event(&mut self) {
+        self.events += u64::from(self.has_data);
+        self.has_data = false;
+        self.inside = false;
+        self.kind = Kind::Unnamed;
+    }
+
+    fn data(&mut self, data: &[u8]) {
+        if data == b"[DONE]" {
+            self.ended = true;
+            self.decided = true;
+            return;
+        }
+        match self.kind_of_data(data) {
+            Kind::Preamble => {}
+            Kind::Error => {
+                self.decided = true;
+                self.error = self.error.or(Some(classify_error(data)));
+            }
+            Kind::End => {
+                self.decided = true;
+                self.ended = true;
+            }
+            Kind::Content | Kind::Unnamed => self.decided = true,
+        }
+        if memchr::memmem::find(data, b"\"finish_reason\":\"abort\"").is_some() {
+            self.aborted = true;
+        }
+        if speaks_of_tokens(data) {
+            self.seen.read(data);
+        }
+    }
+
+    /// An error object is one whatever its event is called; without a name the data's own type counts.
+    fn kind_of_data(&self, data: &[u8]) -> Kind {
+        let object = data.trim_ascii_start();
+        if starts_with_key(object, b"\"error\"") {
+            return Kind::Error;
+        }
+        match (self.kind, self.dialect) {
+            (Kind::Unnamed, Dialect::Messages | Dialect::Responses) => type_in(object),
+            (Kind::Unnamed, Dialect::Chat | Dialect::Plain) => Kind::Content,
+            (named, _) => named,
+        }
+    }
+}
+
+fn speaks_of_tokens(data: &[u8]) -> bool {
+    [&b"\"usage\""[..], b"\"timings\"", b"\"meta_info\""]
+        .iter()
+        .any(|key| memchr::memmem::find(data, key).is_some())
+}
+
+/// Whether the object's first key is this one, whatever white space there is.
+fn starts_with_key(object: &[u8], key: &[u8]) -> bool {
+    object.strip_prefix(b"{").is_some_and(|rest| rest.trim_ascii_start().starts_with(key))
+}
+
+/// The kind by the value of `type`, which stands within the first bytes of every such event.
+fn type_in(object: &[u8]) -> Kind {
+    let head = object.get(..object.len().min(256)).unwrap_or_default();
+    let Some(at) = memchr::memmem::find(head, b"\"type\"") else { return Kind::Content };
+    let value = head.get(at + 6..).unwrap_or_default().trim_ascii_start();
+    let value = value.strip_prefix(b":").unwrap_or_default().trim_ascii_start();
+    let value = value.strip_prefix(b"\"").unwrap_or_default();
+    let end = memchr::memchr(b'"', value).unwrap_or(0);
+    kind_of(value.get(..end).unwrap_or_default())
+}
+
+/// Names of Anthropic's and of Responses' events; they do not overlap.
+fn kind_of(name: &[u8]) -> Kind {
+    match name {
+        b"message_start"
+        | b"ping"
+        | b"response.created"
+        | b"response.in_progress"
+        | b"response.queued"
+        | b"keepalive" => Kind::Preamble,
+        b"message_stop" | b"response.completed" | b"response.incomplete" => Kind::End,
+        b"error" | b"response.failed" => Kind::Error,
+        _ => Kind::Content,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,26 @@
-//! Simulated inference engines.
+//! Simulated inference engines: a pure model of continuous batching behind a server that speaks as llama.cpp, vLLM, SGLang or
+//! a plain OpenAI server does on the wire, with faults on demand. It stands in for a GPU fleet in tests, demos and benchmarks.
+//! It never computes with a model: replies are pseudo-words that follow from the prompt.
+
+mod ask;
+pub mod cli;
+mod clock;
+mod errors;
+mod faults;
+mod http;
+mod info;
+pub mod model;
+mod options;
+mod persona;
+mod serve;
+mod shapes;
+mod sim;
+mod state;
+pub mod text;
+
+pub use faults::{Cut, CutHow, Faults, FaultsError};
+pub use options::{EngineOptions, ReplyLength};
+pub use persona::Persona;
+pub use sim::{SimEngine, StartError};
+pub use state::EngineState;
+pub use text::words::{expected_text, text_hash};

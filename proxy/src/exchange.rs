@@ -1,0 +1,503 @@
+//! One request and its reply: read the body, plan, find a backend, hold, relay, record.
+//!
+//! The order here is the data's way through the proxy. Each step either hands on or ends the exchange
+//! with an answer in the caller's dialect; whatever happens, one record is left behind.
+
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use index::BackendId;
+
+use crate::answer::{self, Situation};
+use crate::api::Api;
+use crate::body::{self, BodyBounds, BodyError};
+use crate::classify::ReplyClass;
+use crate::client::{Client, ClientLost};
+use crate::clock;
+use crate::http::{
+    CONTINUE, Downstream, RequestFraming, RequestHead, Version, write_request_head,
+    write_response_head,
+};
+use crate::limits::{ATTEMPTS_MAX, MODEL_NAME_BYTES_MAX, PATH_BYTES_MAX};
+use crate::metrics::Count;
+use crate::place::{Excluded, Placement, Plan, Slot, Unplaced, place, serves};
+use crate::plan::{self, Planned};
+use crate::record::{End, Note, Record, Times};
+use crate::relay::{Relay, Relayed};
+use crate::session::Next;
+use crate::shard::Shard;
+use crate::upstream::{Attempt, Failed, Held, Outgoing};
+
+/// Serves the request whose head was read.
+pub async fn serve(shard: &Rc<Shard>, client: &Client, head: &RequestHead) -> Next {
+    let mut exchange = Exchange::begin(shard, client, head);
+    let next = exchange.run().await;
+    exchange.finish();
+    next
+}
+
+struct Exchange<'s> {
+    shard: &'s Rc<Shard>,
+    client: &'s Client,
+    head: &'s RequestHead,
+    api: Api,
+    to: Downstream,
+    request_id: String,
+    record: Box<Record>,
+}
+
+/// How the search for a reply ended.
+enum Found {
+    Reply(Box<Held>, Option<Slot>, BackendId),
+    Answer(Situation),
+    ClientGone,
+}
+
+impl<'s> Exchange<'s> {
+    fn begin(shard: &'s Rc<Shard>, client: &'s Client, head: &'s RequestHead) -> Exchange<'s> {
+        let api = Api::of(head.method_bytes(), head.target());
+        let id = shard.next_request_id();
+        shard.retries.note_request();
+        let keep_alive = head.keep_alive();
+        Exchange {
+            shard,
+            client,
+            head,
+            api,
+            to: Downstream { version: head.version(), keep_alive },
+            request_id: answer::request_id(id),
+            record: Box::new(new_record(shard, head, api, id)),
+        }
+    }
+
+    async fn run(&mut self) -> Next {
+        let body = match self.read_body().await {
+            Ok(body) => body,
+            Err(error) => return self.without_body(error).await,
+        };
+        self.record.times.body = Some(clock::now());
+        self.record.request_bytes = body.len() as u64;
+        if self.api == Api::Models {
+            return self.list_models().await;
+        }
+        match plan::plan(self.shard, self.api, self.head, &body) {
+            Planned::Forward(plan) => self.forward(plan, Bytes::from(body)).await,
+            Planned::Answer(situation) => self.answer(situation, None).await,
+        }
+    }
+
+    async fn read_body(&mut self) -> Result<Vec<u8>, BodyError> {
+        let config = &self.shard.shared.config;
+        let framing = self.head.framing();
+        let bytes_max = config.limits.body_bytes_max;
+        if matches!(framing, RequestFraming::Length(length) if length > bytes_max) {
+            return Err(BodyError::TooLarge);
+        }
+        if self.head.expects_continue() && framing != RequestFraming::None {
+            self.say_continue().await.map_err(BodyError::Lost)?;
+        }
+        let bounds = BodyBounds { bytes_max, idle_ms: config.timeouts.body_idle_ms };
+        body::read(self.client, framing, bounds).await
+    }
+
+    /// A client that already sent its body does not wait to be told to.
+    async fn say_continue(&self) -> Result<(), ClientLost> {
+        if !self.client.inbox_is_empty() || self.head.version() == Version::Http10 {
+            return Ok(());
+        }
+        let stall = self.shard.shared.config.timeouts.write_stall_ms;
+        self.client.write(CONTINUE, stall).await.map(drop)
+    }
+
+    async fn without_body(&mut self, error: BodyError) -> Next {
+        let situation = match error {
+            BodyError::Lost(lost) => {
+                self.record.end = end_of(lost);
+                return Next::Close;
+            }
+            BodyError::TooLarge => Situation::BodyTooLarge,
+            BodyError::Malformed => Situation::BadRequest,
+        };
+        self.to.keep_alive = false;
+        self.answer(situation, None).await;
+        Next::Linger
+    }
+
+    /// Answers by ourselves. The record says so.
+    async fn answer(&mut self, situation: Situation, end: Option<End>) -> Next {
+        let head_only = self.head.method_bytes() == b"HEAD";
+        let answer = answer::own(situation, self.api.dialect(), &self.request_id);
+        self.record.status = answer.status;
+        self.record.end =
+            end.unwrap_or(if answer.status < 500 { End::Refused } else { End::OwnAnswer });
+        let mut out = Vec::new();
+        answer.write(&mut out, self.to, head_only);
+        self.write_out(out).await
+    }
+
+    async fn list_models(&mut self) -> Next {
+        let anthropic = self.head.header("anthropic-version").is_some();
+        let mut out = Vec::new();
+        {
+            let mut routes = self.shard.routes.borrow_mut();
+            let routes = routes.load();
+            let body = if anthropic { &routes.models_anthropic } else { &routes.models_openai };
+            let head_only = self.head.method_bytes() == b"HEAD";
+            answer::write_models(&mut out, body, self.to, &self.request_id, head_only);
+        }
+        self.record.status = answer::status::OK;
+        self.record.end = End::Complete;
+        self.write_out(out).await
+    }
+
+    async fn write_out(&mut self, out: Vec<u8>) -> Next {
+        let stall = self.shard.shared.config.timeouts.write_stall_ms;
+        self.record.reply_bytes = out.len() as u64;
+        match self.client.write(out, stall).await {
+            Ok(_) if self.to.keep_alive => Next::Request,
+            Ok(_) => Next::Close,
+            Err(lost) => {
+                self.record.end = end_of(lost);
+                Next::Close
+            }
+        }
+    }
+
+    async fn forward(&mut self, plan: Plan, body: Bytes) -> Next {
+        self.record.model = plan.model.as_deref().map(|model| bounded(model, MODEL_NAME_BYTES_MAX));
+        self.record.canonical_bytes = plan.canonical_bytes;
+        self.record.conversation = plan.conversation;
+        let mut gone = pin!(self.client.left());
+        let found = self.find(&plan, &body, gone.as_mut()).await;
+        // From here on nothing is sent again, so the body's memory is given back before the reply.
+        drop(body);
+        self.record.blocks = plan.blocks;
+        match found {
+            Found::Reply(held, slot, backend) => self.relay(*held, slot, backend, gone).await,
+            Found::Answer(situation) => self.answer(situation, None).await,
+            Found::ClientGone => {
+                self.record.end = End::ClientGone;
+                Next::Close
+            }
+        }
+    }
+
+    /// Tries backends until one's reply may go to the client or nothing is left to try.
+    async fn find<W: Future<Output = ()>>(
+        &mut self,
+        plan: &Plan,
+        body: &Bytes,
+        mut gone: Pin<&mut W>,
+    ) -> Found {
+        let mut search = Search::default();
+        loop {
+            let waited = &mut self.record.waited_ms;
+            let alarm = &self.client.alarm;
+            let placed =
+                place(self.shard, plan, &mut search.excluded, waited, alarm, gone.as_mut()).await;
+            let placement = match placed {
+                Ok(placement) => placement,
+                Err(Unplaced::ClientGone) => return Found::ClientGone,
+                Err(Unplaced::Answer(situation, decision)) => {
+                    self.record.decision = decision.or(self.record.decision.take());
+                    return search.give_up(situation);
+                }
+            };
+            if let Some(found) =
+                self.attempt(plan, body, placement, &mut search, gone.as_mut()).await
+            {
+                return found;
+            }
+            self.shard.stats.add(Count::Retries, 1);
+        }
+    }
+
+    /// One attempt. `None`: try another backend.
+    async fn attempt<W: Future<Output = ()>>(
+        &mut self,
+        plan: &Plan,
+        body: &Bytes,
+        placement: Placement,
+        search: &mut Search,
+        gone: Pin<&mut W>,
+    ) -> Option<Found> {
+        let backend = placement.backend;
+        self.note_placed(plan, placement.decision, backend, placement.prompt_tokens);
+        let outgoing = self.outgoing(body);
+        let mut attempt = Attempt { shard: self.shard, alarm: &self.client.alarm, gone };
+        match attempt.run(backend, &outgoing).await {
+            Ok(held) => self.judge(held, placement.slot, backend, search),
+            Err(Failed::ClientGone) => Some(Found::ClientGone),
+            Err(Failed::Silent) => Some(Found::Answer(Situation::FirstByteTimeout)),
+            Err(Failed::Connect | Failed::NoReply | Failed::BadReply) => {
+                self.note_failure(backend);
+                search.excluded.broken.insert(backend);
+                search.failed = true;
+                self.may_retry(search)
+                    .then_some(())
+                    .map_or_else(|| Some(search.give_up_failed()), |()| None)
+            }
+        }
+    }
+
+    /// Decides what a held reply means: it goes to the client, or another backend is tried.
+    fn judge(
+        &mut self,
+        held: Held,
+        slot: Option<Slot>,
+        backend: BackendId,
+        search: &mut Search,
+    ) -> Option<Found> {
+        match held.reply.class() {
+            ReplyClass::Busy => {
+                self.shard.stats.add(Count::BusyAnswers, 1);
+                search.excluded.busy.insert(backend);
+                None
+            }
+            ReplyClass::Broken => {
+                self.note_failure(backend);
+                search.excluded.broken.insert(backend);
+                search.failed = true;
+                if self.may_retry(search) {
+                    // Kept without its slot: if nothing better comes, the engine's own words are the answer.
+                    search.last = Some((Box::new(held), backend));
+                    return None;
+                }
+                Some(Found::Reply(Box::new(held), slot, backend))
+            }
+            ReplyClass::Served | ReplyClass::CallersFault => {
+                if let Some(upstream) = self.shard.shared.upstream(backend) {
+                    upstream.note_success();
+                }
+                Some(Found::Reply(Box::new(held), slot, backend))
+            }
+        }
+    }
+
+    fn may_retry(&self, search: &mut Search) -> bool {
+        search.attempts += 1;
+        search.attempts < ATTEMPTS_MAX && self.shard.retries.take()
+    }
+
+    fn note_placed(
+        &mut self,
+        plan: &Plan,
+        decision: Option<Box<index::Decision>>,
+        backend: BackendId,
+        prompt_tokens: u64,
+    ) {
+        let now = clock::now();
+        self.record.attempts += 1;
+        self.record.times.placed = Some(now);
+        self.record.backend = Some(backend);
+        self.record.prompt_tokens_estimate = prompt_tokens;
+        self.record.decision = decision;
+        if let Some(key) = plan.conversation {
+            let fleet = &self.shard.shared.fleet;
+            fleet.affinity().set(fleet, key, backend, now.millis());
+        }
+        if !plan.blocks.is_empty() {
+            self.shard.shared.note(Note::Routed { backend, blocks: plan.blocks.clone(), at: now });
+        }
+    }
+
+    fn note_failure(&self, backend: BackendId) {
+        self.shard.stats.add(Count::UpstreamFailures, 1);
+        if let Some(upstream) = self.shard.shared.upstream(backend)
+            && upstream.note_failure() >= crate::limits::BREAKER_FAILURES
+        {
+            self.shard.shared.fleet.backend(backend).set_breaker_open(true);
+        }
+    }
+
+    fn outgoing<'b>(&self, body: &'b Bytes) -> Outgoing<'b> {
+        let has_body = self.head.framing() != RequestFraming::None;
+        let mut head = Vec::with_capacity(1024 + body.len().min(crate::limits::SEND_TOGETHER_MAX));
+        let extra = [("x-shearwater-request-id", self.request_id.as_bytes())];
+        write_request_head(&mut head, self.head, has_body.then_some(body.len() as u64), &extra);
+        Outgoing {
+            head,
+            body,
+            method: self.head.method(),
+            dialect: self.api.dialect(),
+            unwrap_chunks: self.to.version == Version::Http10,
+        }
+    }
+
+    async fn relay<W: Future<Output = ()>>(
+        &mut self,
+        held: Held,
+        slot: Option<Slot>,
+        backend: BackendId,
+        gone: Pin<&mut W>,
+    ) -> Next {
+        let Held { socket, head, mut reply, raw, moments } = held;
+        self.note_moments(moments);
+        self.record.status = head.status();
+        self.record.streamed = reply.is_event_stream();
+        let framing = self.to.framing_for(head.framing());
+        if framing == crate::http::ReplyFraming::UntilClose {
+            self.to.keep_alive = false;
+        }
+        let out = self.reply_head(&head, backend, framing);
+        let relay = Relay {
+            shard: self.shard,
+            client: self.client,
+            gone,
+            upstream: &socket,
+            reply: &mut reply,
+            framing,
+            dialect: self.api.dialect(),
+            bytes: 0,
+        };
+        let relayed = relay.run(out, raw, slot.as_ref()).await;
+        drop(slot);
+        self.record.events = reply.events();
+        self.record.usage = reply.usage();
+        self.pool(socket, &head, backend, &relayed, self.record.streamed);
+        self.note_end(relayed)
+    }
+
+    fn reply_head(
+        &self,
+        head: &crate::http::ResponseHead,
+        backend: BackendId,
+        framing: crate::http::ReplyFraming,
+    ) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1024);
+        let name = self.shard.shared.upstream(backend).map_or("", |upstream| &upstream.name);
+        let extra = [
+            ("x-shearwater-backend", name.as_bytes()),
+            ("x-shearwater-request-id", self.request_id.as_bytes()),
+        ];
+        let extra = if self.shard.shared.config.response_headers { &extra[..] } else { &[] };
+        write_response_head(&mut out, head, self.to, framing, extra);
+        out
+    }
+
+    /// Keeps the upstream connection if nothing speaks against using it again.
+    fn pool(
+        &self,
+        socket: crate::socket::Socket,
+        head: &crate::http::ResponseHead,
+        backend: BackendId,
+        relayed: &Relayed,
+        streamed: bool,
+    ) {
+        let Some(upstream) = self.shard.shared.upstream(backend) else { return };
+        let kept = !streamed || upstream.kind().keeps_connection_after_stream();
+        if relayed.upstream_reusable
+            && kept
+            && head.keep_alive()
+            && head.keep_alive_max() != Some(0)
+        {
+            let ours = self.shard.shared.config.timeouts.upstream_idle_ms;
+            // An engine that announces a shorter time is believed, with a second of margin.
+            let theirs = head
+                .keep_alive_timeout_s()
+                .map_or(u64::MAX, |s| u64::from(s.saturating_sub(1)) * 1000);
+            self.shard.pools.put(backend, socket, clock::now().millis(), ours.min(theirs));
+        }
+    }
+
+    fn note_moments(&mut self, moments: crate::upstream::Moments) {
+        let times = &mut self.record.times;
+        times.connected = moments.connected;
+        times.sent = moments.sent;
+        times.reply_head = moments.reply_head;
+        times.first_byte = moments.first_byte;
+    }
+
+    fn note_end(&mut self, relayed: Relayed) -> Next {
+        self.record.end = relayed.end;
+        self.record.reply_bytes = relayed.bytes;
+        if relayed.client_reusable && self.to.keep_alive { Next::Request } else { Next::Close }
+    }
+
+    fn finish(mut self) {
+        self.record.times.end = clock::now();
+        self.shard.shared.note(Note::Ended(self.record));
+    }
+}
+
+/// What a search has learned so far.
+#[derive(Default)]
+struct Search {
+    excluded: Excluded,
+    attempts: u32,
+    failed: bool,
+    last: Option<(Box<Held>, BackendId)>,
+}
+
+impl Search {
+    /// Nothing is left to try: an engine's own error if there was one, else ours.
+    fn give_up(&mut self, situation: Situation) -> Found {
+        match self.last.take() {
+            Some((held, backend)) => Found::Reply(held, None, backend),
+            None if self.failed => Found::Answer(Situation::UpstreamFailed),
+            None => Found::Answer(situation),
+        }
+    }
+
+    fn give_up_failed(&mut self) -> Found {
+        self.give_up(Situation::UpstreamFailed)
+    }
+}
+
+fn method_name(method: crate::http::Method) -> &'static str {
+    use crate::http::Method;
+    match method {
+        Method::Get => "GET",
+        Method::Head => "HEAD",
+        Method::Post => "POST",
+        Method::Put => "PUT",
+        Method::Patch => "PATCH",
+        Method::Delete => "DELETE",
+        Method::Options => "OPTIONS",
+        _ => "OTHER",
+    }
+}
+
+fn end_of(lost: ClientLost) -> End {
+    match lost {
+        ClientLost::Gone => End::ClientGone,
+        ClientLost::Stalled => End::ClientStalled,
+    }
+}
+
+fn bounded(text: &str, bytes_max: usize) -> Box<str> {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default().into()
+}
+
+fn new_record(shard: &Shard, head: &RequestHead, api: Api, request_id: u64) -> Record {
+    let path = String::from_utf8_lossy(head.path());
+    Record {
+        request_id,
+        shard: shard.number,
+        api,
+        method: method_name(head.method()),
+        path: bounded(&path, PATH_BYTES_MAX),
+        model: None,
+        backend: None,
+        status: 0,
+        end: End::OwnAnswer,
+        attempts: 0,
+        times: Times { head: clock::now(), ..Times::default() },
+        waited_ms: 0,
+        request_bytes: 0,
+        reply_bytes: 0,
+        streamed: false,
+        events: 0,
+        canonical_bytes: 0,
+        prompt_tokens_estimate: 0,
+        usage: None,
+        decision: None,
+        conversation: None,
+        blocks: Vec::new(),
+    }
+}

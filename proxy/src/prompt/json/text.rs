@@ -1,0 +1,354 @@
+//! The inside of a JSON string, in its one canonical spelling.
+//!
+//! Canonical text *is* JSON text with minimal escapes: only the quote, the backslash and control characters are escaped,
+//! with the short form where one exists. That is what almost every client sends, so almost every text is passed on as the
+//! span it is, and an unescaped quote can never occur inside one: frames may rely on it. Other spellings (`\u00e9`, `\/`,
+//! surrogate pairs) are rewritten piece by piece, without a copy of the text.
+
+use std::borrow::Cow;
+
+/// A string's bytes between its quotes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Text<'a> {
+    raw: &'a [u8],
+    rough: bool,
+}
+
+impl<'a> Text<'a> {
+    /// `rough` says whether `raw` contains a backslash.
+    pub(crate) fn new(raw: &'a [u8], rough: bool) -> Text<'a> {
+        Text { raw, rough }
+    }
+
+    pub(crate) fn raw(&self) -> &'a [u8] {
+        self.raw
+    }
+
+    /// Whether the text equals a plain name (ASCII without quotes or backslashes), however it is spelled.
+    pub(crate) fn is(&self, name: &str) -> bool {
+        if !self.rough {
+            return self.raw == name.as_bytes();
+        }
+        // An escape takes at most six bytes for one.
+        self.raw.len() <= name.len() * 6 && self.canonical_bytes().as_ref() == name.as_bytes()
+    }
+
+    /// Whether the text begins with a plain name, however it is spelled.
+    pub(crate) fn begins_with(&self, name: &str) -> bool {
+        if !self.rough {
+            return self.raw.starts_with(name.as_bytes());
+        }
+        let mut rest = name.as_bytes();
+        self.canonical(|piece| {
+            let shared = rest.len().min(piece.len());
+            if rest.get(..shared) == piece.get(..shared) {
+                rest = rest.get(shared..).unwrap_or_default();
+                !rest.is_empty()
+            } else {
+                false
+            }
+        });
+        rest.is_empty()
+    }
+
+    /// Whether the text stands in its canonical spelling already.
+    pub(crate) fn is_canonical(&self) -> bool {
+        !self.rough || !needs_rewriting(self.raw)
+    }
+
+    /// Hands on the canonical spelling in pieces, until `take` returns false.
+    pub(crate) fn canonical(&self, mut take: impl FnMut(&[u8]) -> bool) {
+        if self.is_canonical() {
+            take(self.raw);
+            return;
+        }
+        let mut kept = 0;
+        let mut from = 0;
+        while let Some(slash) = find(b'\\', self.raw, from) {
+            let (piece, len) = rewrite(self.raw.get(slash..).unwrap_or_default());
+            if let Some(piece) = piece {
+                let before = self.raw.get(kept..slash).unwrap_or_default();
+                if !take(before) || !take(piece.bytes()) {
+                    return;
+                }
+                kept = slash + len;
+            }
+            from = slash + len;
+        }
+        take(self.raw.get(kept..).unwrap_or_default());
+    }
+
+    /// The canonical spelling, borrowed where it is what stands there.
+    pub(crate) fn canonical_bytes(&self) -> Cow<'a, [u8]> {
+        if self.is_canonical() {
+            return Cow::Borrowed(self.raw);
+        }
+        let mut bytes = Vec::with_capacity(self.raw.len());
+        self.canonical(|piece| {
+            bytes.extend_from_slice(piece);
+            true
+        });
+        Cow::Owned(bytes)
+    }
+
+    /// The text itself, without escapes. A lone surrogate becomes its three-byte form.
+    pub(crate) fn decode(&self) -> Cow<'a, [u8]> {
+        if !self.rough {
+            return Cow::Borrowed(self.raw);
+        }
+        let mut bytes = Vec::new();
+        self.decode_into(&mut bytes);
+        Cow::Owned(bytes)
+    }
+
+    /// The text itself: borrowed if it needs no decoding, else in `bytes`.
+    pub(crate) fn decode_in<'b>(&self, bytes: &'b mut Vec<u8>) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        if !self.rough {
+            return self.raw;
+        }
+        self.decode_into(bytes);
+        bytes
+    }
+
+    /// Replaces `bytes` by the text itself.
+    fn decode_into(&self, bytes: &mut Vec<u8>) {
+        bytes.clear();
+        bytes.reserve(self.raw.len());
+        let mut from = 0;
+        while let Some(slash) = find(b'\\', self.raw, from) {
+            bytes.extend_from_slice(self.raw.get(from..slash).unwrap_or_default());
+            let (escape, len) = Escape::read(self.raw.get(slash..).unwrap_or_default());
+            bytes.extend_from_slice(escape.decoded().bytes());
+            from = slash + len;
+        }
+        bytes.extend_from_slice(self.raw.get(from..).unwrap_or_default());
+    }
+
+    /// The text as UTF-8, `None` if it is not.
+    pub(crate) fn to_str(self) -> Option<Cow<'a, str>> {
+        match self.decode() {
+            Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
+            Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
+        }
+    }
+}
+
+fn find(byte: u8, raw: &[u8], from: usize) -> Option<usize> {
+    raw.get(from..).and_then(|rest| memchr::memchr(byte, rest)).map(|at| from + at)
+}
+
+/// Whether `\u` or `\/` stands in the text. An escaped backslash before a `u` is a false alarm that costs time only.
+fn needs_rewriting(raw: &[u8]) -> bool {
+    // Chunks let the comparison be done many bytes at once and still stop early.
+    let follows = |at: usize| raw.get(at..).unwrap_or_default();
+    (0..raw.len()).step_by(1024).any(|at| {
+        let here = follows(at).iter().take(1024);
+        let next = follows(at + 1).iter().take(1024);
+        here.zip(next)
+            .fold(false, |found, (&a, &b)| found | ((a == b'\\') & ((b == b'u') | (b == b'/'))))
+    })
+}
+
+/// Up to eight bytes on the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    bytes: [u8; 8],
+    len: usize,
+}
+
+impl Piece {
+    fn of(from: &[u8]) -> Piece {
+        let mut piece = Piece { bytes: [0; 8], len: 0 };
+        for (to, &byte) in piece.bytes.iter_mut().zip(from) {
+            *to = byte;
+            piece.len += 1;
+        }
+        piece
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// What a backslash begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Escape {
+    Char(char),
+    Surrogate(u16),
+    /// Not an escape JSON knows: left as it stands, the engine will refuse it.
+    Unknown(u8),
+}
+
+impl Escape {
+    /// The escape at the start of `raw` and how many bytes it takes.
+    fn read(raw: &[u8]) -> (Escape, usize) {
+        let Some(&letter) = raw.get(1) else { return (Escape::Unknown(b'\\'), raw.len()) };
+        let plain = match letter {
+            b'"' | b'\\' | b'/' => char::from(letter),
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'u' => return Escape::read_unicode(raw),
+            _ => return (Escape::Unknown(letter), 2),
+        };
+        (Escape::Char(plain), 2)
+    }
+
+    fn read_unicode(raw: &[u8]) -> (Escape, usize) {
+        let Some(high) = hex(raw.get(2..6)) else { return (Escape::Unknown(b'u'), 2) };
+        if let Some(plain) = char::from_u32(u32::from(high)) {
+            return (Escape::Char(plain), 6);
+        }
+        if raw.get(6..8) == Some(b"\\u")
+            && let Some(low) = hex(raw.get(8..12))
+            && let Some(Ok(pair)) = char::decode_utf16([high, low]).next()
+        {
+            return (Escape::Char(pair), 12);
+        }
+        (Escape::Surrogate(high), 6)
+    }
+
+    fn decoded(self) -> Piece {
+        match self {
+            Escape::Char(plain) => Piece::of(plain.encode_utf8(&mut [0; 4]).as_bytes()),
+            Escape::Surrogate(half) => {
+                let [high, low] = half.to_be_bytes();
+                let middle = 0x80 | ((high & 0x0f) << 2) | (low >> 6);
+                Piece::of(&[0xed, middle, 0x80 | (low & 0x3f)])
+            }
+            Escape::Unknown(letter) => Piece::of(&[b'\\', letter]),
+        }
+    }
+
+    fn canonical(self) -> Piece {
+        match self {
+            Escape::Char('"') => Piece::of(b"\\\""),
+            Escape::Char('\\') => Piece::of(b"\\\\"),
+            Escape::Char('\n') => Piece::of(b"\\n"),
+            Escape::Char('\r') => Piece::of(b"\\r"),
+            Escape::Char('\t') => Piece::of(b"\\t"),
+            Escape::Char('\u{8}') => Piece::of(b"\\b"),
+            Escape::Char('\u{c}') => Piece::of(b"\\f"),
+            Escape::Char(control @ '\0'..'\u{20}') => unicode(control as u16),
+            Escape::Surrogate(half) => unicode(half),
+            Escape::Char(_) | Escape::Unknown(_) => self.decoded(),
+        }
+    }
+}
+
+/// `\u` and four lower-case digits.
+fn unicode(unit: u16) -> Piece {
+    let digit =
+        |shift: u32| char::from_digit(u32::from(unit >> shift) & 15, 16).unwrap_or('0') as u8;
+    Piece::of(&[b'\\', b'u', digit(12), digit(8), digit(4), digit(0)])
+}
+
+fn hex(digits: Option<&[u8]>) -> Option<u16> {
+    digits?.iter().try_fold(0u16, |value, &digit| {
+        let digit = char::from(digit).to_digit(16)?;
+        Some(value << 4 | u16::try_from(digit).ok()?)
+    })
+}
+
+/// The canonical spelling of the escape at the start of `raw` if it differs from what stands there, and the escape's
+/// length.
+fn rewrite(raw: &[u8]) -> (Option<Piece>, usize) {
+    let (escape, len) = Escape::read(raw);
+    let piece = escape.canonical();
+    let same = raw.get(..len) == Some(piece.bytes()) || matches!(escape, Escape::Unknown(_));
+    ((!same).then_some(piece), len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(raw: &str) -> Text<'_> {
+        Text::new(raw.as_bytes(), raw.contains('\\'))
+    }
+
+    fn canonical(raw: &str) -> String {
+        String::from_utf8(text(raw).canonical_bytes().into_owned())
+            .expect("canonical text is UTF-8")
+    }
+
+    #[test]
+    fn every_spelling_of_a_text_has_one_canonical_form() {
+        for (raw, form) in [
+            ("plain", "plain"),
+            ("é", "é"),
+            (r"\u00e9\u00E9", "éé"),
+            (r"a\/b", "a/b"),
+            (r"\ud83d\ude00!", "😀!"),
+            (r"line\nline\tend", r"line\nline\tend"),
+            (r"line\u000aline\u0009end", r"line\nline\tend"),
+            (r#"\u0022\u005c"#, r#"\"\\"#),
+            (r"\u001B[0m", r"\u001b[0m"),
+            (r"\u001b[0m", r"\u001b[0m"),
+            (r"\u0008\b\u000c\f\u000D", r"\b\b\f\f\r"),
+            (r"\\u00e9", r"\\u00e9"),
+            (r"\\\u00e9", r"\\é"),
+            (r"\ud800", r"\ud800"),
+            (r"\uD800x", r"\ud800x"),
+            (r"\ud800\u0041", r"\ud800A"),
+            (r"\udc00\ud800", r"\udc00\ud800"),
+            (r"\u2028\u007f", "\u{2028}\u{7f}"),
+            (r"\u12", r"\u12"),
+            (r"\q\uzzzz", r"\q\uzzzz"),
+        ] {
+            assert_eq!(canonical(raw), form, "{raw}");
+            assert_eq!(canonical(form), form, "the form of {raw} is not its own form");
+        }
+    }
+
+    #[test]
+    fn canonical_text_holds_no_bare_quote() {
+        for raw in [r"\u0022", r"\\\u0022", r"x\u0022\u0022", r"\u005c\u0022"] {
+            let form = canonical(raw);
+            let mut escaped = false;
+            for byte in form.bytes() {
+                assert!(byte != b'"' || escaped, "{raw} became {form}");
+                escaped = byte == b'\\' && !escaped;
+            }
+            assert!(!escaped, "{raw} became {form}, which would escape what follows");
+        }
+    }
+
+    #[test]
+    fn decoding_gives_the_text_itself() {
+        for (raw, plain) in
+            [(r"a\u00e9\n\/\\\u0022", "aé\n/\\\""), (r"\ud83d\ude00", "😀"), ("none", "none")]
+        {
+            assert_eq!(text(raw).decode().as_ref(), plain.as_bytes(), "{raw}");
+        }
+        assert_eq!(text(r"\ud800").decode().as_ref(), [0xed, 0xa0, 0x80]);
+        assert_eq!(text(r"\udfff").decode().as_ref(), [0xed, 0xbf, 0xbf]);
+        assert_eq!(text(r"\ud800").to_str(), None);
+    }
+
+    #[test]
+    fn names_are_recognised_in_any_spelling() {
+        assert!(text("model").is("model") && text(r"m\u006fdel").is("model"));
+        assert!(!text("models").is("model") && !text(r"m\u006fdels").is("model"));
+        assert!(text("x-billing: 1").begins_with("x-billing"));
+        assert!(text(r"\u0078-b\u0069lling: 1").begins_with("x-billing"));
+        assert!(
+            !text(r"\u0078-b").begins_with("x-billing") && !text("x-b").begins_with("x-billing")
+        );
+    }
+
+    #[test]
+    fn a_rewritten_escape_is_found_at_every_place() {
+        for before in 0..2100 {
+            let raw = format!("{}\\n{}", "a".repeat(before), r"\u0041");
+            assert!(needs_rewriting(raw.as_bytes()), "not seen at {before}");
+        }
+        assert!(!needs_rewriting("a\\n".repeat(1000).as_bytes()));
+    }
+}

@@ -1,0 +1,249 @@
+//! Passing a reply on to the client: each read is forwarded at once, as it came where the framing allows.
+//!
+//! A chunked reply to an HTTP/1.1 client is not re-chunked and not copied: the bytes the kernel wrote into
+//! the read buffer are the bytes sent. A stream that breaks ends with the dialect's error event, never
+//! in silence and never with an end marker. Memory is one read buffer, whatever the client's speed.
+
+use std::pin::Pin;
+use std::rc::Rc;
+
+use monoio::buf::IoBuf;
+
+use crate::alarm::{Raced, race};
+use crate::answer;
+use crate::api::Dialect;
+use crate::client::{Client, ClientLost};
+use crate::clock;
+use crate::http::{CHUNK_END, LAST_CHUNK, ReplyFraming, write_chunk_head};
+use crate::limits::{CHUNK_FILL_MAX, READ_BUFFER_FIRST, READ_BUFFER_MAX};
+use crate::metrics::Count;
+use crate::place::Slot;
+use crate::record::End;
+use crate::reply::{Reply, Wire};
+use crate::shard::Shard;
+use crate::socket::Socket;
+
+/// How the relay ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relayed {
+    /// Who ended it.
+    pub end: End,
+    /// Bytes written to the client, head included.
+    pub bytes: u64,
+    /// Whether the client's connection may carry another request.
+    pub client_reusable: bool,
+    /// Whether the upstream's may.
+    pub upstream_reusable: bool,
+}
+
+/// A relay in progress.
+pub struct Relay<'r, W> {
+    /// Its shard.
+    pub shard: &'r Rc<Shard>,
+    /// Whom it serves.
+    pub client: &'r Client,
+    /// Finishes when the client leaves.
+    pub gone: Pin<&'r mut W>,
+    /// Where the reply comes from.
+    pub upstream: &'r Socket,
+    /// How far it is.
+    pub reply: &'r mut Reply,
+    /// How its body is delimited towards the client.
+    pub framing: ReplyFraming,
+    /// In whose words an error is told.
+    pub dialect: Dialect,
+    /// Bytes written so far.
+    pub bytes: u64,
+}
+
+impl<W> std::fmt::Debug for Relay<'_, W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Relay").field("framing", &self.framing).finish_non_exhaustive()
+    }
+}
+
+enum Read {
+    Bytes(Vec<u8>),
+    Ended,
+    Broke,
+    Stalled,
+    ClientGone,
+}
+
+impl<W: Future<Output = ()>> Relay<'_, W> {
+    /// Sends `head` and the body bytes held so far, then everything that follows, to the end.
+    pub async fn run(mut self, head: Vec<u8>, held: Vec<u8>, slot: Option<&Slot>) -> Relayed {
+        if let Some(slot) = slot {
+            slot.prefill_done();
+        }
+        let mut first = head;
+        self.wrap_onto(&mut first, &held);
+        drop(held);
+        if let Err(lost) = self.send(first).await {
+            return self.lost(lost);
+        }
+        let mut buf = Vec::with_capacity(READ_BUFFER_FIRST);
+        while !self.reply.is_done() {
+            buf = match self.read(buf).await {
+                Read::Bytes(read) => match self.forward(read).await {
+                    Ok(buf) => buf,
+                    Err(Stop::Lost(lost)) => return self.lost(lost),
+                    Err(Stop::Malformed) => return self.break_off(End::UpstreamBroke).await,
+                },
+                Read::Ended => break,
+                Read::Broke => return self.break_off(End::UpstreamBroke).await,
+                Read::Stalled => return self.break_off(End::UpstreamStalled).await,
+                Read::ClientGone => return self.lost(ClientLost::Gone),
+            };
+        }
+        self.finish().await
+    }
+
+    async fn read(&mut self, mut buf: Vec<u8>) -> Read {
+        if buf.len() == buf.capacity() && buf.capacity() < READ_BUFFER_MAX {
+            buf =
+                Vec::with_capacity((buf.capacity() * 4).clamp(READ_BUFFER_FIRST, READ_BUFFER_MAX));
+        }
+        buf.clear();
+        let idle = self.shard.shared.config.timeouts.stream_idle_ms;
+        self.client.alarm.set(clock::now().millis(), idle);
+        match race(&self.client.alarm, self.gone.as_mut(), self.upstream.read(buf)).await {
+            Raced::Done((Ok(count), buf)) if count > 0 => Read::Bytes(buf),
+            Raced::Done(_) if self.reply.close() => Read::Ended,
+            Raced::Done(_) => Read::Broke,
+            Raced::Late => Read::Stalled,
+            Raced::Gone => Read::ClientGone,
+        }
+    }
+
+    /// Forwards one read and hands its buffer back.
+    async fn forward(&mut self, buf: Vec<u8>) -> Result<Vec<u8>, Stop> {
+        let fed = self.reply.feed(&buf).map_err(|_| Stop::Malformed)?;
+        if self.passes_raw() {
+            let sent = fed.consumed.min(buf.len());
+            self.bytes += sent as u64;
+            let stall = self.shard.shared.config.timeouts.write_stall_ms;
+            let slice = self.client.write(buf.slice(..sent), stall).await.map_err(Stop::Lost)?;
+            return Ok(slice.into_inner());
+        }
+        let mut wrapped = Vec::with_capacity(buf.len() + 32);
+        self.wrap_onto(&mut wrapped, &buf);
+        self.send(wrapped).await.map_err(Stop::Lost)?;
+        Ok(buf)
+    }
+
+    /// Whether the reply's own framing suits the client.
+    fn passes_raw(&self) -> bool {
+        match self.reply.wire() {
+            Wire::Chunked => self.framing == ReplyFraming::Chunked,
+            Wire::UntilClose => self.framing == ReplyFraming::UntilClose,
+            Wire::None | Wire::Length => true,
+        }
+    }
+
+    /// Appends body bytes as they must look to the client.
+    fn wrap_onto(&mut self, out: &mut Vec<u8>, raw: &[u8]) {
+        if self.passes_raw() {
+            out.extend_from_slice(raw);
+            return;
+        }
+        let kept = self.reply.take_payload();
+        let payload = if self.reply.wire() == Wire::UntilClose { raw } else { &kept[..] };
+        if payload.is_empty() {
+            return;
+        }
+        if self.framing == ReplyFraming::Chunked {
+            write_chunk_head(out, payload.len());
+            out.extend_from_slice(payload);
+            out.extend_from_slice(CHUNK_END);
+        } else {
+            out.extend_from_slice(payload);
+        }
+    }
+
+    async fn send(&mut self, bytes: Vec<u8>) -> Result<(), ClientLost> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.bytes += bytes.len() as u64;
+        let stall = self.shard.shared.config.timeouts.write_stall_ms;
+        self.client.write(bytes, stall).await.map(drop)
+    }
+
+    async fn finish(mut self) -> Relayed {
+        if self.reply.ended_early() {
+            return self.break_off(End::UpstreamBroke).await;
+        }
+        if !self.passes_raw()
+            && self.framing == ReplyFraming::Chunked
+            && let Err(lost) = self.send(LAST_CHUNK.to_vec()).await
+        {
+            return self.lost(lost);
+        }
+        let end = if self.reply.had_error() { End::EngineError } else { End::Complete };
+        let delimited = self.framing != ReplyFraming::UntilClose;
+        self.ended(end, delimited)
+    }
+
+    /// The reply broke after it had begun: tells the client in its dialect and closes.
+    async fn break_off(mut self, end: End) -> Relayed {
+        let mut tail = Vec::new();
+        if self.reply.is_event_stream() && self.may_append(&mut tail) {
+            let mut frame = Vec::new();
+            if self.reply.inside_event() {
+                frame.extend_from_slice(b"\n\n");
+            }
+            answer::write_broken_frame(&mut frame, self.dialect, self.reply.events());
+            self.append(&mut tail, &frame);
+            // Whether or not it arrives, the connection ends here.
+            let _ = self.send(tail).await;
+        }
+        self.ended(end, false)
+    }
+
+    /// Whether bytes of ours may follow what was sent; completes an open chunk so that they can.
+    fn may_append(&self, tail: &mut Vec<u8>) -> bool {
+        match self.framing {
+            ReplyFraming::UntilClose => true,
+            ReplyFraming::None | ReplyFraming::Length(_) => false,
+            ReplyFraming::Chunked if !self.passes_raw() => true,
+            ReplyFraming::Chunked => self.reply.fill_open_chunk(tail, CHUNK_FILL_MAX),
+        }
+    }
+
+    fn append(&self, tail: &mut Vec<u8>, frame: &[u8]) {
+        if self.framing == ReplyFraming::Chunked {
+            write_chunk_head(tail, frame.len());
+            tail.extend_from_slice(frame);
+            tail.extend_from_slice(CHUNK_END);
+            tail.extend_from_slice(LAST_CHUNK);
+        } else {
+            tail.extend_from_slice(frame);
+        }
+    }
+
+    fn lost(self, lost: ClientLost) -> Relayed {
+        let end = match lost {
+            ClientLost::Gone => End::ClientGone,
+            ClientLost::Stalled => End::ClientStalled,
+        };
+        self.ended(end, false)
+    }
+
+    fn ended(self, end: End, client_reusable: bool) -> Relayed {
+        self.shard.stats.add(Count::BytesDown, self.bytes);
+        self.shard.stats.add(Count::Events, self.reply.events());
+        let whole = matches!(end, End::Complete | End::EngineError);
+        Relayed {
+            end,
+            bytes: self.bytes,
+            client_reusable: whole && client_reusable,
+            upstream_reusable: whole && self.reply.left_connection_clean(),
+        }
+    }
+}
+
+enum Stop {
+    Lost(ClientLost),
+    Malformed,
+}

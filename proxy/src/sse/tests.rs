@@ -1,0 +1,107 @@
+//! Tests of the scanner: every cut of a stream, and a naive reader beside it.
+
+use super::*;
+
+const CHAT: &str = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"say data: [DONE]\\n\"}}]}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":4}}\n\ndata: [DONE]\n\n";
+const MESSAGES: &str = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"cache_read_input_tokens\":13,\"input_tokens\":1}}}\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\nevent: content_block_delta\ndata: {\"type\":\"content_block_delta\"}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":2}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+const RESPONSES: &str = "event: response.created\ndata: {\"type\":\"response.created\"}\n\nevent: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"x\"}\n\nevent: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":14,\"output_tokens\":3,\"input_tokens_details\":{\"cached_tokens\":13}}}}\n\n";
+
+fn scan(dialect: Dialect, pieces: &[&[u8]]) -> Scanner {
+    let mut scanner = Scanner::new(dialect);
+    for piece in pieces {
+        scanner.feed(piece);
+    }
+    scanner
+}
+
+fn verdict(s: &Scanner) -> (bool, bool, Option<ReplyClass>, u64, bool, Option<Usage>) {
+    (s.is_decided(), s.has_ended(), s.error(), s.events(), s.is_inside_event(), s.usage())
+}
+
+#[test]
+fn every_cut_of_a_stream_is_read_the_same() {
+    let streams =
+        [(Dialect::Chat, CHAT), (Dialect::Messages, MESSAGES), (Dialect::Responses, RESPONSES)];
+    for (dialect, stream) in streams {
+        let bytes = stream.as_bytes();
+        let whole = verdict(&scan(dialect, &[bytes]));
+        assert!(whole.1 && whole.5.is_some(), "{dialect:?}: {whole:?}");
+        for cut in 0..bytes.len() {
+            let cut_once = verdict(&scan(dialect, &[&bytes[..cut], &bytes[cut..]]));
+            assert_eq!(cut_once, whole, "{dialect:?} cut at {cut}");
+        }
+        let single: Vec<&[u8]> = bytes.chunks(1).collect();
+        assert_eq!(verdict(&scan(dialect, &single)), whole, "{dialect:?} byte by byte");
+    }
+}
+
+#[test]
+fn line_ends_with_carriage_returns_are_read_the_same() {
+    let crlf = CHAT.replace('\n', "\r\n");
+    assert_eq!(
+        verdict(&scan(Dialect::Chat, &[crlf.as_bytes()])),
+        verdict(&scan(Dialect::Chat, &[CHAT.as_bytes()]))
+    );
+}
+
+#[test]
+fn a_done_inside_generated_text_is_no_end() {
+    let text = "data: {\"choices\":[{\"delta\":{\"content\":\"data: [DONE]\"}}]}\n\n";
+    assert!(!scan(Dialect::Chat, &[text.as_bytes()]).has_ended());
+}
+
+#[test]
+fn comments_pings_and_preambles_decide_nothing() {
+    let silent = ": keepalive\n\nevent: message_start\ndata: {\"type\":\"message_start\"}\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\n";
+    assert!(!scan(Dialect::Messages, &[silent.as_bytes()]).is_decided());
+    let unnamed =
+        "data: {\"type\":\"response.created\"}\n\ndata: {\"type\":\"response.in_progress\"}\n\n";
+    assert!(!scan(Dialect::Responses, &[unnamed.as_bytes()]).is_decided());
+    assert!(!scan(Dialect::Chat, &[b":\n\n".as_slice()]).is_decided());
+}
+
+#[test]
+fn a_full_engine_that_says_so_in_a_200_is_busy() {
+    let sglang = "data: {\"error\":{\"object\":\"error\",\"message\":\"The request queue is full.\",\"type\":\"SERVICE_UNAVAILABLE\",\"param\":null,\"code\":503}}\n\ndata: [DONE]\n\n";
+    assert_eq!(scan(Dialect::Chat, &[sglang.as_bytes()]).error(), Some(ReplyClass::Busy));
+    let messages = "event: message_start\ndata: {\"type\":\"message_start\"}\n\nevent: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"x\"}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+    let scanner = scan(Dialect::Messages, &[messages.as_bytes()]);
+    assert_eq!(scanner.error(), Some(ReplyClass::Busy));
+}
+
+#[test]
+fn an_error_object_without_a_name_is_an_error_in_every_dialect() {
+    let bare = b"data: {\"error\":{\"code\":500,\"message\":\"Context size has been exceeded.\",\"type\":\"server_error\"}}\n\n";
+    for dialect in [Dialect::Chat, Dialect::Responses, Dialect::Messages, Dialect::Plain] {
+        assert_eq!(scan(dialect, &[bare]).error(), Some(ReplyClass::Busy), "{dialect:?}");
+    }
+}
+
+#[test]
+fn an_event_under_way_is_known_to_be_open() {
+    for open in ["data: {\"cho", "data: {}\n", "event: ping\n"] {
+        assert!(scan(Dialect::Chat, &[open.as_bytes()]).is_inside_event(), "{open:?}");
+    }
+    for closed in ["", "data: {}\n\n", ": note\n", ": note\n\n"] {
+        assert!(!scan(Dialect::Chat, &[closed.as_bytes()]).is_inside_event(), "{closed:?}");
+    }
+}
+
+#[test]
+fn an_event_larger_than_the_carry_keeps_its_name_and_its_usage() {
+    let long = "x".repeat(3 * SSE_CARRY_BYTES_MAX);
+    let event = format!(
+        "data: {{\"type\":\"response.completed\",\"response\":{{\"text\":\"{long}\",\"usage\":{{\"input_tokens\":5,\"output_tokens\":1}}}}}}\n\n"
+    );
+    let pieces: Vec<&[u8]> = event.as_bytes().chunks(4096).collect();
+    let scanner = scan(Dialect::Responses, &pieces);
+    assert!(scanner.has_ended());
+    assert_eq!(scanner.usage().map(|usage| usage.prompt_tokens), Some(5));
+}
+
+#[test]
+fn an_engine_that_gave_up_is_seen() {
+    let aborted =
+        b"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"abort\"}]}\n\ndata: [DONE]\n\n";
+    assert!(scan(Dialect::Chat, &[aborted]).was_aborted());
+}

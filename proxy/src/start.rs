@@ -1,0 +1,322 @@
+//! Putting a proxy together from its configuration, and taking it down again.
+//!
+//! The demo, the tests and the command line all start it here. What is shared by the threads is made
+//! once and lives as long as the process: a reservation held by a stream must never outlive its fleet.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use config::{Config, Policy};
+use index::{BackendId, BackendSet, FingerprintKey, Fleet, FleetConfig, Limits, PolicyKind};
+
+use crate::limits::{DESCRIPTORS_RESERVED, LISTEN_BACKLOG};
+use crate::published::{Learned, Parts, Phase, Pool, Published, Routes, Upstream};
+use crate::{control, learn, shard};
+
+/// Why a proxy could not start.
+#[derive(Debug)]
+pub struct StartError {
+    doing: String,
+    source: io::Error,
+}
+
+impl StartError {
+    fn new(doing: impl Into<String>, source: io::Error) -> StartError {
+        StartError { doing: doing.into(), source }
+    }
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot {}: {}", self.doing, self.source)
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// A running proxy.
+#[derive(Debug)]
+pub struct Running {
+    /// What its threads share.
+    pub shared: &'static Published,
+    /// Where it listens, with the ports the system chose.
+    pub listen: Vec<SocketAddr>,
+    /// Where its admin address is.
+    pub admin: SocketAddr,
+    /// The I/O driver of each shard, in words.
+    pub drivers: Vec<&'static str>,
+    shards: Vec<JoinHandle<io::Result<()>>>,
+    control: control::Handle,
+    learn: learn::Handle,
+}
+
+/// What to do besides serving.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartOptions {
+    /// Drain on SIGTERM and SIGINT. One proxy of a process may ask for it.
+    pub take_signals: bool,
+}
+
+/// Starts a proxy and returns once it listens.
+///
+/// # Errors
+/// When an address cannot be bound, a thread or a driver cannot be made, or no random key can be had.
+pub fn start(config: Config, options: StartOptions) -> Result<Running, StartError> {
+    let shard_count = shard_count(&config);
+    let (listen, mut listeners) = bind_all(&config.listen, shard_count)?;
+    let admin_listener = TcpListener::bind(config.admin).map_err(|source| {
+        StartError::new(format!("listen on admin address {}", config.admin), source)
+    })?;
+    let admin = admin_listener
+        .local_addr()
+        .map_err(|source| StartError::new("read the admin address", source))?;
+    let (writer, index) = index::index(index_config(&config));
+    let shared = publish(config, index, shard_count)?;
+    let learn = learn::start(shared, writer).map_err(|e| StartError::new("start learning", e))?;
+    let control = control::start(shared, &learn, admin_listener, options.take_signals)
+        .map_err(|e| StartError::new("start the control thread", e))?;
+    let (drivers, shards) = start_shards(shared, &mut listeners)?;
+    Ok(Running { shared, listen, admin, drivers, shards, control, learn })
+}
+
+impl Running {
+    /// Says where it listens and waits until it has drained.
+    pub fn announce_and_wait(self) {
+        crate::say::err(&self.announcement());
+        self.wait();
+    }
+
+    /// Where it listens, before what, and on which driver.
+    pub fn announcement(&self) -> String {
+        let listen: Vec<String> = self.listen.iter().map(ToString::to_string).collect();
+        format!(
+            "listening on {}, admin on {}, {} backends, {} shards on {}",
+            listen.join(", "),
+            self.admin,
+            self.shared.upstreams.len(),
+            self.drivers.len(),
+            self.drivers.first().unwrap_or(&"nothing"),
+        )
+    }
+
+    /// Waits until the proxy has drained, after a signal or [`Running::leave`].
+    pub fn wait(self) {
+        for shard in self.shards {
+            // A shard that panicked has ended; there is nobody left to tell but the exit.
+            let _ = shard.join();
+        }
+        self.shared.set_phase(Phase::Stopping);
+        self.control.join();
+        self.learn.join();
+    }
+
+    /// Stops accepting, lets streams finish for at most the configured time, then cuts them.
+    pub fn stop(self) {
+        self.control.drain_now();
+        self.wait();
+    }
+}
+
+/// The policy as the index builds it.
+pub fn policy_of(config: &Config) -> PolicyKind {
+    let routing = &config.routing;
+    match routing.policy {
+        Policy::RoundRobin => PolicyKind::RoundRobin,
+        Policy::Random => PolicyKind::Random,
+        Policy::LeastRequests => PolicyKind::LeastRequests,
+        Policy::PowerOfTwo => PolicyKind::PowerOfTwo,
+        Policy::Session => PolicyKind::Session,
+        Policy::Prefix => PolicyKind::Prefix {
+            w_hit: routing.weight_hit,
+            w_queue: routing.weight_queue,
+            w_pressure: routing.weight_pressure,
+        },
+        Policy::Cost => PolicyKind::Cost {
+            recompute_max: routing.a_max,
+            request_tokens: routing.request_charge_tokens,
+            conversation_tokens: CONVERSATION_TOKENS,
+        },
+    }
+}
+
+fn index_config(config: &Config) -> index::IndexConfig {
+    index::IndexConfig {
+        backend_blocks_max: config.routing.evidence_blocks_default,
+        ..index::IndexConfig::default()
+    }
+}
+
+fn shard_count(config: &Config) -> usize {
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    config.shards.map_or(available, |shards| usize::try_from(shards).unwrap_or(1)).max(1)
+}
+
+fn publish(
+    config: Config,
+    index: index::IndexHandle,
+    shards: usize,
+) -> Result<&'static Published, StartError> {
+    let fleet = Fleet::new(FleetConfig {
+        capacity: config.backends.len(),
+        affinity_entries: usize::try_from(config.routing.affinity_entries).unwrap_or(usize::MAX),
+        affinity_idle_ms: config.routing.affinity_idle_s.saturating_mul(1000),
+    });
+    let key = match config.routing.fingerprint_key {
+        Some(key) => key.reveal(),
+        None => random_u64()?,
+    };
+    let upstreams = config.backends.iter().map(upstream_of).collect();
+    apply_configured_limits(&config, &fleet);
+    let routes = first_routes(&config);
+    let sessions_per_shard_max = sessions_max(&config).div_ceil(shards);
+    Ok(Box::leak(Box::new(Published::new(Parts {
+        config,
+        fleet,
+        upstreams,
+        routes,
+        index,
+        shards,
+        key: FingerprintKey::new(key),
+        instance: random_u64()?,
+        sessions_per_shard_max,
+    }))))
+}
+
+fn random_u64() -> Result<u64, StartError> {
+    getrandom::u64()
+        .map_err(|e| StartError::new("get random numbers", io::Error::other(e.to_string())))
+}
+
+fn upstream_of(backend: &config::Backend) -> Upstream {
+    let upstream = Upstream::new(&backend.name, &backend.origin.authority());
+    if let Ok(ip) = backend.origin.host.trim_matches(['[', ']']).parse() {
+        upstream.set_address(SocketAddr::new(ip, backend.origin.port));
+    }
+    upstream
+}
+
+fn apply_configured_limits(config: &Config, fleet: &Fleet) {
+    for (number, backend) in config.backends.iter().enumerate() {
+        let here = fleet.backend(backend_id(number));
+        here.set_limits(Limits {
+            requests_max: backend.slots.unwrap_or(0),
+            tokens_max: backend.kv_tokens.unwrap_or(0),
+        });
+        here.set_enabled(backend.enabled);
+    }
+}
+
+/// The id of the backend at this place of the configuration, which bounds how many there are.
+pub fn backend_id(number: usize) -> BackendId {
+    BackendId(u16::try_from(number).unwrap_or(u16::MAX))
+}
+
+/// Routes before any engine was asked: what the configuration says, and everything for the rest.
+fn first_routes(config: &Config) -> Routes {
+    let mut all = BackendSet::with_capacity(config.backends.len());
+    let mut pools: HashMap<Box<str>, Pool> = HashMap::new();
+    for (number, backend) in config.backends.iter().enumerate() {
+        all.insert(backend_id(number));
+        for model in &backend.models {
+            let pool = pools.entry(model.as_str().into()).or_insert_with(|| new_pool(model));
+            pool.backends.insert(backend_id(number));
+        }
+    }
+    let all = Pool { model: "".into(), backends: all, learned: Arc::new(Learned::default()) };
+    Routes { pools, all, complete: false, models_openai: Vec::new(), models_anthropic: Vec::new() }
+}
+
+fn new_pool(model: &str) -> Pool {
+    Pool {
+        model: model.into(),
+        backends: BackendSet::default(),
+        learned: Arc::new(Learned::default()),
+    }
+}
+
+/// Two descriptors a proxied stream, some kept back for everything else.
+fn sessions_max(config: &Config) -> usize {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let fit = files.unwrap_or(u64::from(u32::MAX)).saturating_sub(DESCRIPTORS_RESERVED) / 2;
+    let asked = config.limits.connections_max.map_or(fit, |max| u64::from(max).min(fit));
+    usize::try_from(asked.max(1)).unwrap_or(usize::MAX)
+}
+
+/// Charge a conversation held adds to a new one's cost, in tokens: breaks ties, never outweighs work.
+const CONVERSATION_TOKENS: f64 = 16.0;
+
+type Listeners = Vec<Vec<TcpListener>>;
+
+/// One listener an address and shard; all of an address share its port.
+fn bind_all(
+    addresses: &[SocketAddr],
+    shards: usize,
+) -> Result<(Vec<SocketAddr>, Listeners), StartError> {
+    let mut bound = Vec::new();
+    let mut listeners: Listeners = (0..shards).map(|_| Vec::new()).collect();
+    for address in addresses {
+        let mut address = *address;
+        for of_shard in &mut listeners {
+            let listener = bind(address)
+                .map_err(|source| StartError::new(format!("listen on {address}"), source))?;
+            // The system's choice for port 0, taken once, is everybody's port.
+            address = listener.local_addr().unwrap_or(address);
+            of_shard.push(listener);
+        }
+        bound.push(address);
+    }
+    Ok((bound, listeners))
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    use socket2::{Domain, Protocol, Socket, Type};
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(LISTEN_BACKLOG)?;
+    Ok(socket.into())
+}
+
+type Shards = (Vec<&'static str>, Vec<JoinHandle<io::Result<()>>>);
+
+fn start_shards(
+    shared: &'static Published,
+    listeners: &mut Listeners,
+) -> Result<Shards, StartError> {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    let (mut drivers, mut threads) = (Vec::new(), Vec::new());
+    for (number, of_shard) in listeners.drain(..).enumerate() {
+        let core = cores.get(number % cores.len().max(1)).copied();
+        let (tell, told) = mpsc::channel();
+        let seed = random_u64()?;
+        let number = u16::try_from(number).unwrap_or(u16::MAX);
+        let thread = std::thread::Builder::new()
+            .name(format!("shard-{number}"))
+            .spawn(move || {
+                if let Some(core) = core {
+                    core_affinity::set_for_current(core);
+                }
+                shard::run(shared, number, seed, of_shard, |driver| drop(tell.send(driver)))
+            })
+            .map_err(|e| StartError::new("start a shard", e))?;
+        match told.recv() {
+            Ok(driver) => drivers.push(driver),
+            Err(_) => {
+                let failed = thread.join().unwrap_or_else(|_| Err(io::Error::other("panicked")));
+                let source = failed.err().unwrap_or_else(|| io::Error::other("it ended at once"));
+                return Err(StartError::new("start a shard", source));
+            }
+        }
+        threads.push(thread);
+    }
+    Ok((drivers, threads))
+}

@@ -1,0 +1,7 @@
+//! Prompts as clients spell them: what is equal, how conversations grow, what is refused.
+
+mod canonical;
+mod corpus;
+mod fields;
+mod growth;
+mod support;
