@@ -62,7 +62,7 @@ impl Explained {
             attempts: record.attempts,
             waited_ms: record.waited_ms,
             prompt_tokens_estimated: record.prompt_tokens_estimate,
-            prompt_tokens_reported: record.usage.as_ref().and_then(|usage| usage.prompt_tokens),
+            prompt_tokens_reported: record.usage.as_ref().map(|usage| usage.prompt_tokens),
             cached_tokens_reported: record.usage.as_ref().and_then(|usage| usage.cached_tokens),
             conversation: record.conversation.map(|key| key.0),
             decision,

@@ -112,6 +112,8 @@ pub struct Report {
     pub reading: Reading,
     /// Models it lists or is configured with.
     pub models: Vec<Model>,
+    /// Whether those are known: configured, or listed once.
+    pub told: bool,
     /// Whether anything was ever answered.
     pub answered: bool,
     /// Whether health checks let it serve.
@@ -144,8 +146,8 @@ pub struct Model {
 }
 
 impl Insight {
-    /// Empty, for this fleet and configuration. `prints` lets the journal write to standard error.
-    pub fn new(shared: &Published, prints: bool) -> Insight {
+    /// Empty, for this fleet and configuration.
+    pub fn new(shared: &Published) -> Insight {
         let config = &shared.config;
         let kept = usize::try_from(config.explain.decisions_max).unwrap_or(usize::MAX);
         Insight {
@@ -154,7 +156,7 @@ impl Insight {
             backends: shared.upstreams.iter().map(|_| BackendInsight::default()).collect(),
             index: Mutex::default(),
             log: LogCounts::default(),
-            journal: Journal::new(&config.log, prints),
+            journal: Journal::new(&config.log),
             started_wall_ms: crate::clock::wall_millis(),
             orders: AtomicBool::new(false),
             admissible: AtomicUsize::new(shared.upstreams.len()),

@@ -4,7 +4,6 @@
 //! Written by the control and learn threads only, never by a shard, and never with a byte of a prompt.
 
 use std::collections::VecDeque;
-use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use config::{Level, LogFormat};
@@ -12,6 +11,7 @@ use serde::Serialize;
 
 use crate::clock;
 use crate::limits::JOURNAL_ENTRIES_MAX;
+use crate::say;
 
 /// One message.
 #[derive(Debug, Clone, Serialize)]
@@ -32,14 +32,13 @@ pub struct Entry {
 pub struct Journal {
     level: Level,
     format: LogFormat,
-    prints: bool,
     newest: Mutex<VecDeque<Entry>>,
 }
 
 impl Journal {
     /// A journal that prints what is at least as important as the configuration asks for.
-    pub fn new(log: &config::Log, prints: bool) -> Journal {
-        Journal { level: log.level, format: log.format, prints, newest: Mutex::default() }
+    pub fn new(log: &config::Log) -> Journal {
+        Journal { level: log.level, format: log.format, newest: Mutex::default() }
     }
 
     /// Notes a message.
@@ -53,10 +52,7 @@ impl Journal {
             backend: backend.map(str::to_owned),
             message: message.into(),
         };
-        if self.prints {
-            // Standard error may be closed; there is nobody left to tell.
-            let _ = std::io::stderr().write_all(self.line(&entry).as_bytes());
-        }
+        say::log(&self.line(&entry));
         let mut newest = self.lock();
         if newest.len() >= JOURNAL_ENTRIES_MAX {
             newest.pop_front();
@@ -71,14 +67,10 @@ impl Journal {
 
     fn line(&self, entry: &Entry) -> String {
         match self.format {
-            LogFormat::Json => {
-                let mut line = serde_json::to_string(entry).unwrap_or_default();
-                line.push('\n');
-                line
-            }
+            LogFormat::Json => serde_json::to_string(entry).unwrap_or_default(),
             LogFormat::Text => {
                 let about = entry.backend.as_deref().map(|name| format!(" {name}:")).unwrap_or_default();
-                format!("{} {}{about} {}\n", entry.time, entry.level, entry.message)
+                format!("{} {}{about} {}", entry.time, entry.level, entry.message)
             }
         }
     }
@@ -103,7 +95,7 @@ mod tests {
 
     fn journal(level: Level) -> Journal {
         let log = config::Log { access: config::AccessLog::Off, format: LogFormat::Json, level };
-        Journal::new(&log, false)
+        Journal::new(&log)
     }
 
     #[test]

@@ -34,11 +34,17 @@ use evidence::Lesson;
 pub struct Handle {
     stopping: Arc<AtomicBool>,
     thread: JoinHandle<()>,
+    insight: Arc<Insight>,
 }
 
 impl Handle {
+    /// What it tells the control thread.
+    pub fn insight(&self) -> Arc<Insight> {
+        Arc::clone(&self.insight)
+    }
+
     /// Takes in what is still queued, writes the last log lines and ends. Call it when no shard runs.
-    pub fn stop(self) {
+    pub fn join(self) {
         // Release: pairs with the Acquire in `run`, so that notes pushed before are seen there.
         self.stopping.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -51,20 +57,17 @@ impl Handle {
 ///
 /// # Errors
 /// When the access log cannot be opened or the thread not started.
-pub fn start(
-    shared: &'static Published,
-    writer: IndexWriter,
-    insight: Arc<Insight>,
-) -> io::Result<Handle> {
+pub fn start(shared: &'static Published, writer: IndexWriter) -> io::Result<Handle> {
+    let insight = Arc::new(Insight::new(shared));
     let log = AccessLog::open(&shared.config.log, Arc::clone(&insight))?;
     let stopping = Arc::new(AtomicBool::new(false));
-    let mut learner = Learner::new(shared, writer, insight, log);
+    let mut learner = Learner::new(shared, writer, Arc::clone(&insight), log);
     let stop = Arc::clone(&stopping);
     let thread = std::thread::Builder::new().name("learn".to_owned()).spawn(move || {
         learner.run(&stop);
         learner.close();
     })?;
-    Ok(Handle { stopping, thread })
+    Ok(Handle { stopping, thread, insight })
 }
 
 /// The thread's state.
@@ -94,7 +97,7 @@ impl Learner {
     fn run(&mut self, stopping: &AtomicBool) {
         let mut pause_ms = LEARN_PAUSE_MIN_MS;
         loop {
-            // Acquire: pairs with the Release in `Handle::stop`; looked at before the queue, so that
+            // Acquire: pairs with the Release in `Handle::join`; looked at before the queue, so that
             // nothing pushed before the stop is missed.
             let last = stopping.load(Ordering::Acquire);
             let taken = self.turn();
@@ -227,7 +230,7 @@ impl Learner {
     }
 
     fn learn_ratio(&self, record: &Record) {
-        let tokens = record.usage.as_ref().and_then(|usage| usage.prompt_tokens);
+        let tokens = record.usage.as_ref().map(|usage| usage.prompt_tokens);
         let Some(tokens) = tokens.filter(|_| record.canonical_bytes > 0) else { return };
         let routes = self.shared.routes.load();
         let pool = record.model.as_deref().and_then(|model| routes.pools.get(model));

@@ -38,8 +38,8 @@ pub(crate) const PHASE_SECONDS: Metric =
 pub(crate) const DECISIONS: Metric = metric("shearwater_decisions", "Decisions, by their main reason");
 pub(crate) const PROMPT_TOKENS: Metric =
     metric("shearwater_prompt_tokens", "Prompt tokens of replies that reported usage, by backend");
-pub(crate) const COMPLETION_TOKENS: Metric =
-    metric("shearwater_completion_tokens", "Output tokens of replies that reported usage, by backend");
+pub(crate) const OUTPUT_TOKENS: Metric =
+    metric("shearwater_output_tokens", "Output tokens of replies that reported usage, by backend");
 pub(crate) const CACHED_PREDICTED: Metric = metric(
     "shearwater_cached_tokens_predicted",
     "Prompt tokens expected in cache, of replies that reported cached tokens, by backend",

@@ -53,7 +53,7 @@ pub struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    completion_tokens: Option<u64>,
+    output_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cached_tokens_predicted: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,8 +94,8 @@ impl Line {
             streamed: record.streamed,
             events: record.events,
             prompt_tokens_estimated: record.prompt_tokens_estimate,
-            prompt_tokens: usage.and_then(|usage| usage.prompt_tokens),
-            completion_tokens: usage.and_then(|usage| usage.completion_tokens),
+            prompt_tokens: usage.map(|usage| usage.prompt_tokens),
+            output_tokens: usage.map(|usage| usage.output_tokens),
             cached_tokens_predicted: decision.map(|decision| decision.predicted_cached_tokens),
             cached_tokens: usage.and_then(|usage| usage.cached_tokens),
             shard: record.shard,

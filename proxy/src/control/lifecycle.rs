@@ -18,6 +18,8 @@ pub(super) enum Stage {
     Serve,
     /// Leave in good order.
     Leave,
+    /// Leave, and drain at once.
+    Drain,
     /// Cut what is left.
     Cut,
     /// End the control thread.
@@ -29,7 +31,7 @@ impl Stage {
     pub(super) fn after_signal(self) -> Stage {
         match self {
             Stage::Serve => Stage::Leave,
-            Stage::Leave => Stage::Cut,
+            Stage::Leave | Stage::Drain => Stage::Cut,
             other => other,
         }
     }
@@ -43,7 +45,7 @@ pub(super) async fn run(
 ) {
     let timeouts = &shared.config.timeouts;
     let steps = [
-        (Phase::Leaving, Stage::Cut, Some(timeouts.drain_grace_ms)),
+        (Phase::Leaving, Stage::Drain, Some(timeouts.drain_grace_ms)),
         (Phase::Draining, Stage::Cut, Some(timeouts.drain_max_ms)),
         (Phase::Stopping, Stage::End, None),
     ];

@@ -23,6 +23,8 @@ pub struct Offer {
     pub models: Vec<Model>,
     /// Whether it can serve them now.
     pub up: bool,
+    /// Whether it has said what its models are.
+    pub told: bool,
 }
 
 /// Reads a reply to `GET /v1/models`; `None` when it is no model list.
@@ -56,13 +58,9 @@ pub fn configured(config: &Config) -> Vec<Offer> {
     let offer = |backend: &config::Backend| Offer {
         models: backend.models.iter().filter_map(|id| model(id, 0, false)).collect(),
         up: true,
+        told: !backend.models.is_empty(),
     };
     config.backends.iter().map(offer).collect()
-}
-
-/// The routes before any engine has answered: only models the configuration names have pools.
-pub fn first_routes(config: &Config) -> Routes {
-    Catalog::default().routes(&configured(config))
 }
 
 /// Keeps what was learned of a model's tokens from one publication to the next.
@@ -113,6 +111,7 @@ impl Catalog {
                 backends: ids().take(offers.len()).collect(),
                 learned: Arc::clone(&self.all),
             },
+            complete: offers.iter().all(|offer| offer.told || !offer.up),
             models_openai,
             models_anthropic,
         }
@@ -127,6 +126,7 @@ impl Catalog {
 /// Whether two publications route and list alike, so that the second is not needed.
 pub fn same(left: &Routes, right: &Routes) -> bool {
     left.models_openai == right.models_openai
+        && left.complete == right.complete
         && left.all.backends == right.all.backends
         && left.pools.len() == right.pools.len()
         && left.pools.iter().all(|(id, pool)| {
@@ -169,7 +169,7 @@ mod tests {
 
     fn offer(up: bool, models: &[&str]) -> Offer {
         let models = models.iter().filter_map(|id| model(id, 7, false)).collect();
-        Offer { models, up }
+        Offer { models, up, told: true }
     }
 
     #[test]

@@ -110,9 +110,10 @@ impl Watch {
             self.upstream.set_address(address);
         }
         let models = models::configured(&self.shared.config);
-        let mine = models.into_iter().nth(self.id.index()).unwrap_or_default().models;
+        let mine = models.into_iter().nth(self.id.index()).unwrap_or_default();
         self.report(|report| {
-            report.models = mine;
+            report.told = mine.told;
+            report.models = mine.models;
             report.up = true;
         });
         self.apply_limits(&Reading::default());

@@ -62,7 +62,7 @@ pub fn lesson(record: &Record, page_tokens: u32, block_bytes: u32) -> Lesson {
         return if computed { Lesson::Nothing } else { Lesson::NeverRan { held_blocks: predicted_blocks } };
     }
     let usage = record.usage.as_ref();
-    let tokens = usage.and_then(|usage| usage.prompt_tokens.zip(usage.cached_tokens));
+    let tokens = usage.and_then(|usage| Some((usage.prompt_tokens, usage.cached_tokens?)));
     let Some((prompt_tokens, cached_tokens)) = tokens else { return Lesson::Confirmed };
     judge(&Reported {
         blocks: u32::try_from(record.blocks.len()).unwrap_or(u32::MAX),

@@ -62,7 +62,7 @@ pub struct Tally {
     phases: Histograms<PhaseLabel>,
     reasons: Counts<ReasonLabel>,
     prompt_tokens: Counts<BackendLabel>,
-    completion_tokens: Counts<BackendLabel>,
+    output_tokens: Counts<BackendLabel>,
     predicted: Counts<BackendLabel>,
     reported: Counts<BackendLabel>,
     reported_of: Counts<BackendLabel>,
@@ -92,7 +92,7 @@ impl Default for Tally {
             phases: Family::new_with_constructor(fine),
             reasons: Family::default(),
             prompt_tokens: Family::default(),
-            completion_tokens: Family::default(),
+            output_tokens: Family::default(),
             predicted: Family::default(),
             reported: Family::default(),
             reported_of: Family::default(),
@@ -175,9 +175,9 @@ impl Tally {
                 counts.get_or_create(&label).inc_by(tokens);
             }
         };
-        add(&self.prompt_tokens, usage.prompt_tokens);
-        add(&self.completion_tokens, usage.completion_tokens);
-        let Some((prompt, cached)) = usage.prompt_tokens.zip(usage.cached_tokens) else { return };
+        add(&self.prompt_tokens, Some(usage.prompt_tokens));
+        add(&self.output_tokens, Some(usage.output_tokens));
+        let (prompt, Some(cached)) = (usage.prompt_tokens, usage.cached_tokens) else { return };
         let predicted = record.decision.as_ref().map(|decision| decision.predicted_cached_tokens);
         add(&self.predicted, predicted);
         add(&self.reported, Some(cached));
@@ -206,7 +206,7 @@ impl Tally {
         add.one(names::PHASE_SECONDS, &self.phases);
         add.one(names::DECISIONS, &self.reasons);
         add.one(names::PROMPT_TOKENS, &self.prompt_tokens);
-        add.one(names::COMPLETION_TOKENS, &self.completion_tokens);
+        add.one(names::OUTPUT_TOKENS, &self.output_tokens);
         add.one(names::CACHED_PREDICTED, &self.predicted);
         add.one(names::CACHED_REPORTED, &self.reported);
         add.one(names::CACHED_OF, &self.reported_of);

@@ -104,7 +104,8 @@ impl Watch {
     pub(super) fn take_models(&mut self, models: Vec<Model>) {
         self.due.listing = Millis(now().0 + self.spread(MODELS_INTERVAL_MS));
         let changed = self.report_returning(|report| {
-            let changed = !same_names(&report.models, &models);
+            let changed = !report.told || !same_names(&report.models, &models);
+            report.told = true;
             report.models = models;
             changed
         });

@@ -34,6 +34,7 @@ use tokio::sync::watch as stages;
 
 use crate::admin::{Admin, Explain};
 use crate::insight::Insight;
+use crate::learn;
 use crate::limits::{BREAKER_FAILURES, PATROL_MS};
 use crate::published::{Phase, Published};
 use lifecycle::Stage;
@@ -75,8 +76,13 @@ impl Handle {
         self.stage.send_modify(|stage| *stage = stage.after_signal());
     }
 
+    /// Does the same without the moment for balancers to notice: draining begins at once.
+    pub fn drain_now(&self) {
+        self.advance(Stage::Drain);
+    }
+
     /// Ends the thread: phase `Stopping`, the admin address closed. Call it when the shards have ended.
-    pub fn stop(mut self) {
+    pub fn join(mut self) {
         self.advance(Stage::End);
         if let Some(thread) = self.thread.take() {
             // A panic there was its own; stopping goes on.
@@ -101,10 +107,11 @@ impl Drop for Handle {
 /// When the runtime or the thread cannot be set up.
 pub fn start(
     shared: &'static Published,
-    insight: Arc<Insight>,
+    learn: &learn::Handle,
     admin: TcpListener,
     options: Options,
 ) -> io::Result<Handle> {
+    let insight = learn.insight();
     admin.set_nonblocking(true)?;
     let address = admin.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -173,6 +180,7 @@ fn offers(shared: &Published, insight: &Insight) -> Vec<models::Offer> {
         backend.report(|report| models::Offer {
             models: report.models.clone(),
             up: report.up && enabled,
+            told: report.told,
         })
     }).collect()
 }
