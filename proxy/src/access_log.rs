@@ -147,18 +147,19 @@ impl Writing {
     fn start(mut sink: Sink, insight: Arc<Insight>) -> io::Result<Writing> {
         let (chunks, waiting) = bounded::<Vec<u8>>(LOG_CHUNKS_MAX);
         let (end, ended) = bounded::<()>(1);
-        let thread = std::thread::Builder::new().name("access-log".to_owned()).spawn(move || {
-            for chunk in waiting {
-                let counts = &insight.log;
-                if counts.take_reopen() && sink.reopen().is_err() {
-                    LogCounts::add(&counts.write_errors, 1);
+        let thread =
+            std::thread::Builder::new().name("access-log".to_owned()).spawn(move || {
+                for chunk in waiting {
+                    let counts = &insight.log;
+                    if counts.take_reopen() && sink.reopen().is_err() {
+                        LogCounts::add(&counts.write_errors, 1);
+                    }
+                    if sink.write(&chunk).is_err() {
+                        LogCounts::add(&counts.write_errors, 1);
+                    }
                 }
-                if sink.write(&chunk).is_err() {
-                    LogCounts::add(&counts.write_errors, 1);
-                }
-            }
-            drop(end);
-        })?;
+                drop(end);
+            })?;
         Ok(Writing { chunks, ended, thread })
     }
 }

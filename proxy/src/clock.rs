@@ -52,7 +52,12 @@ pub fn rfc3339(wall_ms: u64) -> String {
     let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     let (s, ms) = (ms_of_day / 1_000, ms_of_day % 1_000);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{ms:03}Z", s / 3600, s / 60 % 60, s % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{ms:03}Z",
+        s / 3600,
+        s / 60 % 60,
+        s % 60
+    )
 }
 
 #[cfg(test)]

@@ -176,13 +176,18 @@ async fn publish(shared: &'static Published, insight: Arc<Insight>, progress: Ar
 
 fn offers(shared: &Published, insight: &Insight) -> Vec<models::Offer> {
     let enabled = shared.config.backends.iter().map(|backend| backend.enabled);
-    insight.backends.iter().zip(enabled).map(|(backend, enabled)| {
-        backend.report(|report| models::Offer {
-            models: report.models.clone(),
-            up: report.up && enabled,
-            told: report.told,
+    insight
+        .backends
+        .iter()
+        .zip(enabled)
+        .map(|(backend, enabled)| {
+            backend.report(|report| models::Offer {
+                models: report.models.clone(),
+                up: report.up && enabled,
+                told: report.told,
+            })
         })
-    }).collect()
+        .collect()
 }
 
 /// Wakes the tasks of backends whose breaker has opened, and keeps readiness' count.

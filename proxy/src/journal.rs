@@ -69,7 +69,8 @@ impl Journal {
         match self.format {
             LogFormat::Json => serde_json::to_string(entry).unwrap_or_default(),
             LogFormat::Text => {
-                let about = entry.backend.as_deref().map(|name| format!(" {name}:")).unwrap_or_default();
+                let about =
+                    entry.backend.as_deref().map(|name| format!(" {name}:")).unwrap_or_default();
                 format!("{} {}{about} {}", entry.time, entry.level, entry.message)
             }
         }
@@ -115,6 +116,9 @@ mod tests {
         }
         let newest = journal.newest(usize::MAX);
         assert_eq!(newest.len(), JOURNAL_ENTRIES_MAX);
-        assert_eq!(newest.first().map(|entry| entry.message.clone()), Some((JOURNAL_ENTRIES_MAX + 4).to_string()));
+        assert_eq!(
+            newest.first().map(|entry| entry.message.clone()),
+            Some((JOURNAL_ENTRIES_MAX + 4).to_string())
+        );
     }
 }

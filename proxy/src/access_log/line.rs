@@ -127,7 +127,8 @@ impl Line {
 }
 
 fn is_bare(word: &str) -> bool {
-    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"=\\".contains(&byte))
+    !word.is_empty()
+        && word.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"=\\".contains(&byte))
 }
 
 // A request's age in microseconds is far below 2^52, so the quotient is exact enough for three digits.

@@ -8,7 +8,10 @@ use super::Desk;
 use super::views::Newest;
 
 /// `GET /admin/decisions?n=`
-pub(super) async fn decisions(State(desk): State<Desk>, Query(newest): Query<Newest>) -> Json<Value> {
+pub(super) async fn decisions(
+    State(desk): State<Desk>,
+    Query(newest): Query<Newest>,
+) -> Json<Value> {
     let upstreams = &desk.shared.upstreams;
     let newest = desk.insight.decisions.newest(newest.n.unwrap_or(20));
     let shown: Vec<Value> = newest.iter().map(|explained| explained.json(upstreams)).collect();

@@ -22,7 +22,9 @@ pub(super) async fn readyz(State(desk): State<Desk>) -> impl IntoResponse {
     let (status, word) = match phase {
         Phase::Ready if admissible > 0 => (StatusCode::OK, "ready"),
         Phase::Ready => (StatusCode::SERVICE_UNAVAILABLE, "no backend takes requests"),
-        Phase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting: no backend has answered yet"),
+        Phase::Starting => {
+            (StatusCode::SERVICE_UNAVAILABLE, "starting: no backend has answered yet")
+        }
         Phase::Leaving | Phase::Draining | Phase::Stopping => {
             (StatusCode::SERVICE_UNAVAILABLE, "stopping")
         }

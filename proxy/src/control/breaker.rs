@@ -8,7 +8,7 @@ use crate::limits::{BREAKER_FAILURES, BREAKER_OPEN_FIRST_MS, BREAKER_OPEN_MAX_MS
 
 /// One backend's breaker, as control sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Breaker {
+pub(crate) struct Breaker {
     due: Option<Millis>,
     pause_ms: u64,
     closed_at: Option<Millis>,
@@ -16,17 +16,17 @@ pub struct Breaker {
 
 impl Breaker {
     /// Whether it is open.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.due.is_some()
     }
 
     /// When a probe may close it.
-    pub fn due(&self) -> Option<Millis> {
+    pub(crate) fn due(&self) -> Option<Millis> {
         self.due
     }
 
     /// Looks at the failures in a row that shards counted. True when it has opened since the last look.
-    pub fn look(&mut self, failures: u32, now: Millis) -> bool {
+    pub(crate) fn look(&mut self, failures: u32, now: Millis) -> bool {
         if self.is_open() || failures < BREAKER_FAILURES {
             return false;
         }
@@ -38,7 +38,7 @@ impl Breaker {
     }
 
     /// Takes in a probe's answer. True when it closes the breaker.
-    pub fn probed(&mut self, alive: bool, now: Millis) -> bool {
+    pub(crate) fn probed(&mut self, alive: bool, now: Millis) -> bool {
         let Some(due) = self.due else { return false };
         if now < due {
             return false;

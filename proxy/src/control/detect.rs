@@ -15,21 +15,23 @@ use crate::published::EngineKind;
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Detection {
+pub(crate) struct Detection {
     /// The engine; `Unknown` when nothing told.
-    pub kind: EngineKind,
+    pub(crate) kind: EngineKind,
     /// Whether it lives.
-    pub sign: Sign,
+    pub(crate) sign: Sign,
     /// Its models, when it listed them.
-    pub models: Option<Vec<Model>>,
+    pub(crate) models: Option<Vec<Model>>,
 }
 
 /// Asks until the engine is known.
-pub async fn detect(target: Target<'_>) -> Detection {
+pub(crate) async fn detect(target: Target<'_>) -> Detection {
     let listed = match get(target, "/v1/models").await {
         Ok(reply) => reply,
         // Nobody there, or too busy to answer: asking more would only take more time.
-        Err(error) => return Detection { kind: EngineKind::Unknown, sign: error.into(), models: None },
+        Err(error) => {
+            return Detection { kind: EngineKind::Unknown, sign: error.into(), models: None };
+        }
     };
     let models = models::listed(&listed);
     if let Some(kind) = told_by(&listed) {

@@ -12,20 +12,20 @@ const TASK_SLACK: f64 = 64.0;
 
 /// What `/props` says.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Props {
+pub(crate) struct Props {
     /// Requests it runs at once.
-    pub slots: u32,
+    pub(crate) slots: u32,
     /// Tokens of one slot's context; the whole pool's when slots share one.
-    pub slot_tokens: u64,
+    pub(crate) slot_tokens: u64,
     /// Whether `/slots` may be asked.
-    pub shows_slots: bool,
+    pub(crate) shows_slots: bool,
     /// Weights are unloaded; the next request loads them.
-    pub sleeping: bool,
+    pub(crate) sleeping: bool,
     identity: String,
 }
 
 /// Reads `/props`; `None` when it is no such reply.
-pub fn props(body: &[u8]) -> Option<Props> {
+pub(crate) fn props(body: &[u8]) -> Option<Props> {
     let value: Value = serde_json::from_slice(body).ok()?;
     let slots = value.get("total_slots")?.as_u64()?;
     let slot_tokens = value.pointer("/default_generation_settings/n_ctx").and_then(Value::as_u64);
@@ -51,7 +51,7 @@ impl Props {
     /// What follows from them alone. `/props` does not say whether the slots share one pool of
     /// `slot_tokens` or have as many each, and overfilling a shared pool ends every generation in it:
     /// the smaller is assumed until the slots prove the larger.
-    pub fn reading(&self, proven_split: bool) -> Reading {
+    pub(crate) fn reading(&self, proven_split: bool) -> Reading {
         let all = self.slot_tokens.saturating_mul(u64::from(self.slots));
         let pool = if proven_split { all } else { self.slot_tokens };
         Reading {
@@ -68,19 +68,19 @@ impl Props {
 
 /// What `/slots` says.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Slots {
+pub(crate) struct Slots {
     /// Slots computing now.
-    pub busy: u32,
+    pub(crate) busy: u32,
     /// Tokens that all slots hold, idle ones included.
-    pub held_tokens: u64,
+    pub(crate) held_tokens: u64,
     /// Tokens that busy slots hold.
-    pub busy_tokens: u64,
+    pub(crate) busy_tokens: u64,
     /// The highest task number seen; it only grows while the server lives.
-    pub last_task: Option<u64>,
+    pub(crate) last_task: Option<u64>,
 }
 
 /// Reads `/slots`; `None` when it is no such reply.
-pub fn slots(body: &[u8]) -> Option<Slots> {
+pub(crate) fn slots(body: &[u8]) -> Option<Slots> {
     let value: Value = serde_json::from_slice(body).ok()?;
     let mut slots = Slots::default();
     for slot in value.as_array()? {
@@ -100,12 +100,12 @@ pub fn slots(body: &[u8]) -> Option<Slots> {
 
 impl Slots {
     /// Whether they hold more than one shared pool could: then each has its own.
-    pub fn prove_split(&self, props: &Props) -> bool {
+    pub(crate) fn prove_split(&self, props: &Props) -> bool {
         props.slot_tokens > 0 && self.held_tokens > props.slot_tokens
     }
 
     /// Adds what the slots say to what follows from `/props`.
-    pub fn reading(&self, facts: Reading) -> Reading {
+    pub(crate) fn reading(&self, facts: Reading) -> Reading {
         let pool = facts.kv_tokens.unwrap_or(0);
         // Token counts are far below 2^52.
         #[allow(clippy::cast_precision_loss)]
@@ -163,7 +163,9 @@ mod tests {
     #[test]
     fn only_busy_slots_count_as_load() {
         let body = format!("[{},{}]", slot(3, true, 1014), slot(4, false, 1000));
-        let reading = slots(body.as_bytes()).unwrap().reading(props(PROPS.as_bytes()).unwrap().reading(false));
+        let reading = slots(body.as_bytes())
+            .unwrap()
+            .reading(props(PROPS.as_bytes()).unwrap().reading(false));
         assert_eq!((reading.running, reading.waiting), (Some(1), Some(0)));
         assert_eq!(reading.kv_usage_permille, Some(500));
     }
@@ -171,7 +173,9 @@ mod tests {
     #[test]
     fn task_numbers_or_a_marker_betray_a_restart() {
         let facts = props(PROPS.as_bytes()).unwrap().reading(false);
-        let at = |task| slots(format!("[{}]", slot(task, false, 1)).as_bytes()).unwrap().reading(facts.clone());
+        let at = |task| {
+            slots(format!("[{}]", slot(task, false, 1)).as_bytes()).unwrap().reading(facts.clone())
+        };
         assert_eq!(at(800).signs.restarted_since(&at(801).signs), None);
         assert!(at(2).signs.restarted_since(&at(801).signs).is_some());
         let other = props(PROPS.replace("media_A", "media_B").as_bytes()).unwrap().reading(false);

@@ -5,17 +5,17 @@
 
 /// One line of an exposition.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample<'t> {
+pub(crate) struct Sample<'t> {
     /// The metric's name.
-    pub name: &'t str,
+    pub(crate) name: &'t str,
     labels: &'t str,
     /// Its value; NaN stays NaN.
-    pub value: f64,
+    pub(crate) value: f64,
 }
 
 impl<'t> Sample<'t> {
     /// The raw value of a label: escapes are left as they stand, since no label read here has any.
-    pub fn label(&self, key: &str) -> Option<&'t str> {
+    pub(crate) fn label(&self, key: &str) -> Option<&'t str> {
         let mut rest = self.labels;
         while !rest.is_empty() {
             let (name, after) = rest.split_once("=\"")?;
@@ -29,13 +29,13 @@ impl<'t> Sample<'t> {
     }
 
     /// The value as a count; `None` when it is negative or no number.
-    pub fn count(&self) -> Option<u64> {
+    pub(crate) fn count(&self) -> Option<u64> {
         count(self.value)
     }
 }
 
 /// A number as a count, rounded towards zero; `None` when it is negative or no number.
-pub fn count(value: f64) -> Option<u64> {
+pub(crate) fn count(value: f64) -> Option<u64> {
     if !value.is_finite() || value < 0.0 {
         return None;
     }
@@ -45,7 +45,7 @@ pub fn count(value: f64) -> Option<u64> {
 }
 
 /// The samples whose name starts with `prefix`.
-pub fn samples<'t>(text: &'t str, prefix: &'t str) -> impl Iterator<Item = Sample<'t>> {
+pub(crate) fn samples<'t>(text: &'t str, prefix: &'t str) -> impl Iterator<Item = Sample<'t>> {
     text.lines().filter(move |line| line.starts_with(prefix)).filter_map(sample)
 }
 
@@ -124,7 +124,9 @@ mod tests {
 
     #[test]
     fn cut_lines_are_skipped() {
-        for cut in ["a:x", "a:x{", "a:x{p=\"", "a:x{p=\"1\"", "a:x{p=\"1\"}", "a:x{p=\"1\"} ", "a:x one"] {
+        for cut in
+            ["a:x", "a:x{", "a:x{p=\"", "a:x{p=\"1\"", "a:x{p=\"1\"}", "a:x{p=\"1\"} ", "a:x one"]
+        {
             assert_eq!(samples(cut, "a:").count(), 0, "{cut}");
         }
     }

@@ -49,7 +49,8 @@ pub fn listed(reply: &Reply) -> Option<Vec<Model>> {
 }
 
 fn model(id: &str, created: u64, alias: bool) -> Option<Model> {
-    let fits = !id.is_empty() && id.len() <= MODEL_ID_BYTES_MAX && !id.chars().any(char::is_control);
+    let fits =
+        !id.is_empty() && id.len() <= MODEL_ID_BYTES_MAX && !id.chars().any(char::is_control);
     fits.then(|| Model { id: id.to_owned(), created, alias })
 }
 
@@ -94,7 +95,8 @@ impl Catalog {
                 members.entry(&model.id).or_default().insert(id);
                 if offer.up && !model.alias {
                     // Some engines say "now" each time; the first answer stands, so that lists keep still.
-                    let first = self.created.entry(model.id.as_str().into()).or_insert(model.created);
+                    let first =
+                        self.created.entry(model.id.as_str().into()).or_insert(model.created);
                     shown.insert(&model.id, *first);
                 }
             }
@@ -103,7 +105,8 @@ impl Catalog {
         self.created.retain(|id, _| members.contains_key(&**id));
         let models_openai = openai_list(&shown);
         let models_anthropic = anthropic_list(&shown);
-        let pools = members.into_iter().map(|(id, backends)| (Box::from(id), self.pool(id, backends)));
+        let pools =
+            members.into_iter().map(|(id, backends)| (Box::from(id), self.pool(id, backends)));
         Routes {
             pools: pools.collect(),
             all: Pool {
@@ -139,9 +142,7 @@ fn ids() -> impl Iterator<Item = BackendId> {
 }
 
 fn openai_list(models: &BTreeMap<&str, u64>) -> Vec<u8> {
-    let entry = |(id, created): (&&str, &u64)| {
-        json!({"id": id, "object": "model", "created": created, "owned_by": "shearwater"})
-    };
+    let entry = |(id, created): (&&str, &u64)| json!({"id": id, "object": "model", "created": created, "owned_by": "shearwater"});
     let data: Vec<Value> = models.iter().map(entry).collect();
     json!({"object": "list", "data": data}).to_string().into_bytes()
 }
@@ -176,7 +177,8 @@ mod tests {
     fn lists_are_read_with_aliases_and_without_repetition() {
         let body = r#"{"object":"list","data":[{"id":"a","aliases":["a","b"],"created":5},{"id":"a"},{"id":3},{}]}"#;
         let models = listed(&reply(body)).unwrap();
-        let names: Vec<_> = models.iter().map(|model| (model.id.as_str(), model.alias, model.created)).collect();
+        let names: Vec<_> =
+            models.iter().map(|model| (model.id.as_str(), model.alias, model.created)).collect();
         assert_eq!(names, [("a", false, 5), ("b", true, 5)]);
     }
 
@@ -195,7 +197,10 @@ mod tests {
         assert_eq!((pool("a"), pool("b"), pool("c")), (Some(2), Some(1), None));
         assert_eq!(routes.all.backends.len(), 2);
         let list: Value = serde_json::from_slice(&routes.models_openai).unwrap();
-        assert_eq!(list["data"], json!([{"id":"a","object":"model","created":7,"owned_by":"shearwater"}]));
+        assert_eq!(
+            list["data"],
+            json!([{"id":"a","object":"model","created":7,"owned_by":"shearwater"}])
+        );
         let list: Value = serde_json::from_slice(&routes.models_anthropic).unwrap();
         assert_eq!(list["data"][0]["created_at"], "1970-01-01T00:00:07.000Z");
         assert_eq!((&list["first_id"], &list["has_more"]), (&json!("a"), &json!(false)));
@@ -214,7 +219,8 @@ mod tests {
         let mut catalog = Catalog::default();
         let first = catalog.routes(&[offer(true, &["a"])]);
         let second = catalog.routes(&[offer(true, &["a", "b"])]);
-        let learned = |routes: &Routes| routes.pools.get("a").map(|pool| Arc::clone(&pool.learned)).unwrap();
+        let learned =
+            |routes: &Routes| routes.pools.get("a").map(|pool| Arc::clone(&pool.learned)).unwrap();
         assert!(Arc::ptr_eq(&learned(&first), &learned(&second)));
         assert!(!same(&first, &second));
         let mut going_on = Catalog::continuing(&second);

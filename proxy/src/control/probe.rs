@@ -10,7 +10,7 @@ use crate::published::EngineKind;
 
 /// What one question showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sign {
+pub(crate) enum Sign {
     /// It answered and would serve.
     Alive,
     /// It answered that it would not: loading, paused, dead inside.
@@ -23,7 +23,7 @@ pub enum Sign {
 
 impl Sign {
     /// Why it is no sign of life; `None` when it is one.
-    pub fn complaint(&self) -> Option<String> {
+    pub(crate) fn complaint(&self) -> Option<String> {
         match self {
             Sign::Alive => None,
             Sign::NotReady(why) | Sign::Silent(why) => Some(why.clone()),
@@ -42,7 +42,7 @@ impl From<FetchError> for Sign {
 }
 
 /// Asks an engine of a known kind whether it would serve.
-pub async fn probe(target: Target<'_>, kind: EngineKind) -> Sign {
+pub(crate) async fn probe(target: Target<'_>, kind: EngineKind) -> Sign {
     let path = match kind {
         EngineKind::Vllm | EngineKind::Llamacpp => "/health",
         EngineKind::Sglang => "/ready",
@@ -60,7 +60,7 @@ pub async fn probe(target: Target<'_>, kind: EngineKind) -> Sign {
 }
 
 /// A client error is an answer of a living engine: it may want a key, or not know the path.
-pub fn judge(reply: &Reply) -> Sign {
+pub(crate) fn judge(reply: &Reply) -> Sign {
     if reply.status < 500 {
         return Sign::Alive;
     }
@@ -71,14 +71,17 @@ pub fn judge(reply: &Reply) -> Sign {
 fn detail(reply: &Reply) -> String {
     let value: Option<serde_json::Value> = serde_json::from_slice(&reply.body).ok();
     let message = value.as_ref().and_then(|value| {
-        value.pointer("/error/message").or_else(|| value.get("message")).and_then(|text| text.as_str())
+        value
+            .pointer("/error/message")
+            .or_else(|| value.get("message"))
+            .and_then(|text| text.as_str())
     });
     message.map(|text| format!(": {}", super::http_client::clipped(text))).unwrap_or_default()
 }
 
 /// A change of health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub(crate) enum Change {
     /// It may serve again.
     Up {
         /// Nothing listened while it was down: what comes back is another process.
@@ -90,7 +93,7 @@ pub enum Change {
 
 /// Health over time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Vitals {
+pub(crate) struct Vitals {
     up: bool,
     misses: u32,
     hits: u32,
@@ -106,18 +109,18 @@ impl Default for Vitals {
 
 impl Vitals {
     /// Whether it may serve.
-    pub fn up(&self) -> bool {
+    pub(crate) fn up(&self) -> bool {
         self.up
     }
 
     /// Whether the next answer may change things, so that it should not be waited for long.
-    pub fn undecided(&self) -> bool {
+    pub(crate) fn undecided(&self) -> bool {
         if self.up { self.misses > 0 } else { self.hits > 0 }
     }
 
     /// Takes in an answer. `flowing` says that reply bytes arrived since the last question: then silence
     /// means busy. A refused connection or a plain "no" is never excused.
-    pub fn note(&mut self, sign: &Sign, flowing: bool, rules: &Health) -> Option<Change> {
+    pub(crate) fn note(&mut self, sign: &Sign, flowing: bool, rules: &Health) -> Option<Change> {
         match sign {
             Sign::Alive => self.hit(rules),
             Sign::Silent(_) if flowing => None,
@@ -198,7 +201,10 @@ mod tests {
             assert_eq!(vitals.note(&Sign::Refused, true, &rules()), expected);
         }
         assert_eq!(vitals.note(&Sign::Alive, false, &rules()), None);
-        assert_eq!(vitals.note(&Sign::Alive, false, &rules()), Some(Change::Up { was_refused: true }));
+        assert_eq!(
+            vitals.note(&Sign::Alive, false, &rules()),
+            Some(Change::Up { was_refused: true })
+        );
     }
 
     #[test]
@@ -210,6 +216,9 @@ mod tests {
         vitals.note(&Sign::Alive, false, &rules());
         vitals.note(&silent(), false, &rules());
         assert_eq!(vitals.note(&Sign::Alive, false, &rules()), None);
-        assert_eq!(vitals.note(&Sign::Alive, false, &rules()), Some(Change::Up { was_refused: false }));
+        assert_eq!(
+            vitals.note(&Sign::Alive, false, &rules()),
+            Some(Change::Up { was_refused: false })
+        );
     }
 }

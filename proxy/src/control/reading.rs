@@ -116,7 +116,11 @@ mod tests {
     use super::*;
 
     fn signs(started: &str, counter: f64) -> Signs {
-        Signs { started: Some(started.into()), identity: None, counters: vec![Counter::strict("tokens", counter)] }
+        Signs {
+            started: Some(started.into()),
+            identity: None,
+            counters: vec![Counter::strict("tokens", counter)],
+        }
     }
 
     #[test]
@@ -133,7 +137,10 @@ mod tests {
 
     #[test]
     fn a_fall_within_the_slack_is_none() {
-        let loose = |value| Signs { counters: vec![Counter { name: "task", value, slack: 64.0 }], ..Signs::default() };
+        let loose = |value| Signs {
+            counters: vec![Counter { name: "task", value, slack: 64.0 }],
+            ..Signs::default()
+        };
         assert_eq!(loose(36.0).restarted_since(&loose(100.0)), None);
         assert!(loose(35.0).restarted_since(&loose(100.0)).is_some());
     }

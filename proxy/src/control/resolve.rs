@@ -8,7 +8,7 @@ use std::time::Duration;
 use config::Origin;
 
 /// The address of a literal host.
-pub fn literal(origin: &Origin) -> Option<SocketAddr> {
+pub(crate) fn literal(origin: &Origin) -> Option<SocketAddr> {
     origin.host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, origin.port))
 }
 
@@ -16,7 +16,7 @@ pub fn literal(origin: &Origin) -> Option<SocketAddr> {
 ///
 /// # Errors
 /// In words: no such name, no answer in time.
-pub async fn resolve(origin: &Origin, timeout_ms: u64) -> Result<Vec<SocketAddr>, String> {
+pub(crate) async fn resolve(origin: &Origin, timeout_ms: u64) -> Result<Vec<SocketAddr>, String> {
     let lookup = tokio::net::lookup_host((origin.host.as_str(), origin.port));
     match tokio::time::timeout(Duration::from_millis(timeout_ms), lookup).await {
         Ok(Ok(found)) => Ok(found.collect()),
@@ -27,7 +27,11 @@ pub async fn resolve(origin: &Origin, timeout_ms: u64) -> Result<Vec<SocketAddr>
 
 /// Which of the addresses to use: the one in use while it is still among them, unless it just failed
 /// and there is another.
-pub fn choose(current: Option<SocketAddr>, found: &[SocketAddr], failing: bool) -> Option<SocketAddr> {
+pub(crate) fn choose(
+    current: Option<SocketAddr>,
+    found: &[SocketAddr],
+    failing: bool,
+) -> Option<SocketAddr> {
     let kept = current.filter(|address| found.contains(address));
     match kept {
         Some(address) if !failing => Some(address),

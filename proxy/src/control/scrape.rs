@@ -11,7 +11,7 @@ use crate::published::EngineKind;
 
 /// What a scraper remembers of its engine between readings.
 #[derive(Debug, Default)]
-pub struct Scraper {
+pub(crate) struct Scraper {
     facts: Option<Reading>,
     without_loads: bool,
     proven_split: bool,
@@ -19,7 +19,7 @@ pub struct Scraper {
 
 impl Scraper {
     /// Forgets the engine: another process may answer now.
-    pub fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         *self = Scraper::default();
     }
 
@@ -27,7 +27,7 @@ impl Scraper {
     ///
     /// # Errors
     /// In words: the engine did not answer, or its answer could not be read.
-    pub async fn read(
+    pub(crate) async fn read(
         &mut self,
         target: Target<'_>,
         kind: EngineKind,

@@ -9,10 +9,10 @@ use super::metrics_text::{count, samples};
 use super::reading::{Counter, Reading, Signs, permille};
 
 /// Where load is asked for.
-pub const LOADS_PATH: &str = "/v1/loads?include=core";
+pub(crate) const LOADS_PATH: &str = "/v1/loads?include=core";
 
 /// Reads `/v1/loads`; `None` when it is no such reply.
-pub fn loads(body: &[u8]) -> Option<Reading> {
+pub(crate) fn loads(body: &[u8]) -> Option<Reading> {
     let value: Value = serde_json::from_slice(body).ok()?;
     let ranks = value.get("loads")?.as_array().filter(|ranks| !ranks.is_empty())?;
     let sum = |key: &str| {
@@ -27,7 +27,10 @@ pub fn loads(body: &[u8]) -> Option<Reading> {
         waiting: sum("num_waiting_reqs").and_then(narrow),
         kv_usage_permille: usage.and_then(permille),
         signs: Signs {
-            counters: counters.into_iter().filter_map(|key| Some(Counter::strict(key, sum(key)?))).collect(),
+            counters: counters
+                .into_iter()
+                .filter_map(|key| Some(Counter::strict(key, sum(key)?)))
+                .collect(),
             ..Signs::default()
         },
         ..Reading::default()
@@ -35,7 +38,7 @@ pub fn loads(body: &[u8]) -> Option<Reading> {
 }
 
 /// Reads `/server_info`: the page size, the model's path as identity, and capacity a rank times ranks.
-pub fn server_info(body: &[u8]) -> Option<Reading> {
+pub(crate) fn server_info(body: &[u8]) -> Option<Reading> {
     let value: Value = serde_json::from_slice(body).ok()?;
     let number = |key: &str| value.get(key).and_then(Value::as_u64).filter(|number| *number > 0);
     let ranks = number("dp_size").unwrap_or(1);
@@ -51,7 +54,7 @@ pub fn server_info(body: &[u8]) -> Option<Reading> {
 }
 
 /// Reads the exposition of a version without `/v1/loads`.
-pub fn metrics(text: &str) -> Option<Reading> {
+pub(crate) fn metrics(text: &str) -> Option<Reading> {
     let mut reading = Reading::default();
     let (mut usage, mut ranks) = (0.0, 0);
     for sample in samples(text, "sglang:") {

@@ -6,7 +6,7 @@ use super::metrics_text::{Sample, count, samples};
 use super::reading::{Counter, Reading, Signs, permille};
 
 /// Reads the exposition.
-pub fn read(metrics: &str) -> Reading {
+pub(crate) fn read(metrics: &str) -> Reading {
     let mut seen = Seen::default();
     for sample in samples(metrics, "vllm:") {
         seen.take(&sample);
@@ -23,7 +23,11 @@ pub fn read(metrics: &str) -> Reading {
         signs: Signs {
             started: started.map(|sample| sample.value.to_string()),
             identity: None,
-            counters: seen.prompt_tokens.map(|sum| Counter::strict("prompt_tokens", sum)).into_iter().collect(),
+            counters: seen
+                .prompt_tokens
+                .map(|sum| Counter::strict("prompt_tokens", sum))
+                .into_iter()
+                .collect(),
         },
         ..Reading::default()
     }

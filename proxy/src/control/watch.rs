@@ -197,7 +197,11 @@ impl Watch {
             kind => probe(self.target(), kind).await,
         };
         let asleep = self.asleep && sign == Sign::Alive;
-        let sign = if asleep { Sign::NotReady("it sleeps: its weights are unloaded".to_owned()) } else { sign };
+        let sign = if asleep {
+            Sign::NotReady("it sleeps: its weights are unloaded".to_owned())
+        } else {
+            sign
+        };
         self.probed_at = asked;
         self.take_sign(&sign, flowing, asked);
         let rules = self.rules();

@@ -4,21 +4,21 @@ use crate::limits::EVIDENCE_SPARE_DIVISOR;
 
 /// What a budget follows from.
 #[derive(Debug, Clone, Copy)]
-pub struct Cache {
+pub(crate) struct Cache {
     /// Tokens its engine keeps as cached prefixes; `None` when it does not say.
-    pub tokens: Option<u64>,
+    pub(crate) tokens: Option<u64>,
     /// It keeps more than that, nobody knows how much.
-    pub keeps_more: bool,
+    pub(crate) keeps_more: bool,
     /// Canonical bytes a token, as learned.
-    pub bytes_per_token: f32,
+    pub(crate) bytes_per_token: f32,
     /// Bytes a block.
-    pub block_bytes: u32,
+    pub(crate) block_bytes: u32,
     /// Blocks assumed of an engine that does not say.
-    pub blocks_default: u64,
+    pub(crate) blocks_default: u64,
 }
 
 /// Blocks of evidence to keep for a backend.
-pub fn blocks_max(cache: &Cache) -> u64 {
+pub(crate) fn blocks_max(cache: &Cache) -> u64 {
     let Some(tokens) = cache.tokens else { return cache.blocks_default };
     let bytes_per_token_milli = milli(cache.bytes_per_token);
     let bytes = u128::from(tokens) * u128::from(bytes_per_token_milli) / 1000;
@@ -29,7 +29,7 @@ pub fn blocks_max(cache: &Cache) -> u64 {
 }
 
 /// Whether a budget moved far enough to be told to the index.
-pub fn moved(before: u64, after: u64) -> bool {
+pub(crate) fn moved(before: u64, after: u64) -> bool {
     before.abs_diff(after) > before / 20
 }
 

@@ -6,7 +6,7 @@ use crate::record::{End, Record};
 
 /// What to do with a request's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lesson {
+pub(crate) enum Lesson {
     /// Nothing that was not known when it was routed.
     Nothing,
     /// The backend holds the whole prompt now.
@@ -27,30 +27,30 @@ pub enum Lesson {
 
 /// The figures of one request that matter here.
 #[derive(Debug, Clone, Copy)]
-pub struct Reported {
+pub(crate) struct Reported {
     /// Whole blocks of its prompt.
-    pub blocks: u32,
+    pub(crate) blocks: u32,
     /// Leading blocks predicted.
-    pub predicted_blocks: u32,
+    pub(crate) predicted_blocks: u32,
     /// Canonical bytes of its prompt.
-    pub canonical_bytes: u64,
+    pub(crate) canonical_bytes: u64,
     /// Prompt tokens the engine counted, cached ones included.
-    pub prompt_tokens: u64,
+    pub(crate) prompt_tokens: u64,
     /// Prompt tokens it had cached.
-    pub cached_tokens: u64,
+    pub(crate) cached_tokens: u64,
     /// Tokens in one page of its cache.
-    pub page_tokens: u32,
+    pub(crate) page_tokens: u32,
     /// Bytes in one block.
-    pub block_bytes: u32,
+    pub(crate) block_bytes: u32,
 }
 
 /// Whether a request was answered whole and well, so that its figures can be trusted.
-pub fn succeeded(record: &Record) -> bool {
+pub(crate) fn succeeded(record: &Record) -> bool {
     record.end == End::Complete && (200..300).contains(&record.status)
 }
 
 /// What a record teaches about its blocks.
-pub fn lesson(record: &Record, page_tokens: u32, block_bytes: u32) -> Lesson {
+pub(crate) fn lesson(record: &Record, page_tokens: u32, block_bytes: u32) -> Lesson {
     let predicted_blocks = record.decision.as_ref().map_or(0, |decision| decision.overlap_blocks);
     if record.backend.is_none() || record.blocks.is_empty() {
         return Lesson::Nothing;
@@ -59,7 +59,11 @@ pub fn lesson(record: &Record, page_tokens: u32, block_bytes: u32) -> Lesson {
         let left = matches!(record.end, End::ClientGone | End::ClientStalled);
         // Whoever leaves may leave a computed prefix behind; whoever got content surely does.
         let computed = left || record.times.first_byte.is_some() && record.status < 400;
-        return if computed { Lesson::Nothing } else { Lesson::NeverRan { held_blocks: predicted_blocks } };
+        return if computed {
+            Lesson::Nothing
+        } else {
+            Lesson::NeverRan { held_blocks: predicted_blocks }
+        };
     }
     let usage = record.usage.as_ref();
     let tokens = usage.and_then(|usage| Some((usage.prompt_tokens, usage.cached_tokens?)));
@@ -78,8 +82,9 @@ pub fn lesson(record: &Record, page_tokens: u32, block_bytes: u32) -> Lesson {
 /// Compares prediction and report in blocks. Tokens are turned into blocks with this very prompt's
 /// bytes per token. The engine rounds down to its pages and bytes per token vary along a prompt, so a
 /// shortfall must exceed a block, a page and a sixteenth of the prediction.
-pub fn judge(reported: &Reported) -> Lesson {
-    let held = reported.cached_tokens.saturating_add(u64::from(reported.page_tokens.saturating_sub(1)));
+pub(crate) fn judge(reported: &Reported) -> Lesson {
+    let held =
+        reported.cached_tokens.saturating_add(u64::from(reported.page_tokens.saturating_sub(1)));
     if reported.prompt_tokens == 0 || held >= reported.prompt_tokens {
         return Lesson::Confirmed;
     }

@@ -117,5 +117,6 @@ impl Watch {
 
 /// Whether two lists name the same models; engines say another `created` each time.
 fn same_names(left: &[Model], right: &[Model]) -> bool {
-    left.len() == right.len() && left.iter().zip(right).all(|(l, r)| l.id == r.id && l.alias == r.alias)
+    left.len() == right.len()
+        && left.iter().zip(right).all(|(l, r)| l.id == r.id && l.alias == r.alias)
 }
