@@ -134,7 +134,8 @@ fn line(before: &LiveStats, now: &LiveStats, shared: &Published) -> String {
         now.errors,
     );
     for number in 0..shared.upstreams.len().min(16) {
-        let (requests, _) = shared.fleet.backend(crate::start::backend_id(number)).slots.in_flight();
+        let (requests, _) =
+            shared.fleet.backend(crate::start::backend_id(number)).slots.in_flight();
         let _ = write!(text, " {requests}");
     }
     text

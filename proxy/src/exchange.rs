@@ -12,22 +12,20 @@ use index::BackendId;
 use crate::answer::{self, Situation};
 use crate::api::Api;
 use crate::body::{self, BodyBounds, BodyError};
-use crate::classify::ReplyClass;
 use crate::client::{Client, ClientLost};
 use crate::clock;
 use crate::http::{
-    CONTINUE, Downstream, RequestFraming, RequestHead, Version, write_request_head,
-    write_response_head,
+    CONTINUE, Downstream, RequestFraming, RequestHead, Version, write_response_head,
 };
-use crate::limits::{ATTEMPTS_MAX, MODEL_NAME_BYTES_MAX, PATH_BYTES_MAX};
-use crate::metrics::Count;
-use crate::place::{Excluded, Placement, Plan, Slot, Unplaced, place, serves};
+use crate::limits::{MODEL_NAME_BYTES_MAX, PATH_BYTES_MAX};
+use crate::place::{Plan, Slot};
 use crate::plan::{self, Planned};
 use crate::record::{End, Note, Record, Times};
 use crate::relay::{Relay, Relayed};
+use crate::search::Found;
 use crate::session::Next;
 use crate::shard::Shard;
-use crate::upstream::{Attempt, Failed, Held, Outgoing};
+use crate::upstream::{Held, Moments};
 
 /// Serves the request whose head was read.
 pub async fn serve(shard: &Rc<Shard>, client: &Client, head: &RequestHead) -> Next {
@@ -37,21 +35,14 @@ pub async fn serve(shard: &Rc<Shard>, client: &Client, head: &RequestHead) -> Ne
     next
 }
 
-struct Exchange<'s> {
-    shard: &'s Rc<Shard>,
-    client: &'s Client,
-    head: &'s RequestHead,
-    api: Api,
-    to: Downstream,
-    request_id: String,
-    record: Box<Record>,
-}
-
-/// How the search for a reply ended.
-enum Found {
-    Reply(Box<Held>, Option<Slot>, BackendId),
-    Answer(Situation),
-    ClientGone,
+pub(crate) struct Exchange<'s> {
+    pub(crate) shard: &'s Rc<Shard>,
+    pub(crate) client: &'s Client,
+    pub(crate) head: &'s RequestHead,
+    pub(crate) api: Api,
+    pub(crate) to: Downstream,
+    pub(crate) request_id: String,
+    pub(crate) record: Box<Record>,
 }
 
 impl<'s> Exchange<'s> {
@@ -183,148 +174,6 @@ impl<'s> Exchange<'s> {
         }
     }
 
-    /// Tries backends until one's reply may go to the client or nothing is left to try.
-    async fn find<W: Future<Output = ()>>(
-        &mut self,
-        plan: &Plan,
-        body: &Bytes,
-        mut gone: Pin<&mut W>,
-    ) -> Found {
-        let mut search = Search::default();
-        loop {
-            let waited = &mut self.record.waited_ms;
-            let alarm = &self.client.alarm;
-            let placed =
-                place(self.shard, plan, &mut search.excluded, waited, alarm, gone.as_mut()).await;
-            let placement = match placed {
-                Ok(placement) => placement,
-                Err(Unplaced::ClientGone) => return Found::ClientGone,
-                Err(Unplaced::Answer(situation, decision)) => {
-                    self.record.decision = decision.or(self.record.decision.take());
-                    return search.give_up(situation);
-                }
-            };
-            if let Some(found) =
-                self.attempt(plan, body, placement, &mut search, gone.as_mut()).await
-            {
-                return found;
-            }
-            self.shard.stats.add(Count::Retries, 1);
-        }
-    }
-
-    /// One attempt. `None`: try another backend.
-    async fn attempt<W: Future<Output = ()>>(
-        &mut self,
-        plan: &Plan,
-        body: &Bytes,
-        placement: Placement,
-        search: &mut Search,
-        gone: Pin<&mut W>,
-    ) -> Option<Found> {
-        let backend = placement.backend;
-        self.note_placed(plan, placement.decision, backend, placement.prompt_tokens);
-        let outgoing = self.outgoing(body);
-        let mut attempt = Attempt { shard: self.shard, alarm: &self.client.alarm, gone };
-        match attempt.run(backend, &outgoing).await {
-            Ok(held) => self.judge(held, placement.slot, backend, search),
-            Err(Failed::ClientGone) => Some(Found::ClientGone),
-            Err(Failed::Silent) => Some(Found::Answer(Situation::FirstByteTimeout)),
-            Err(Failed::Connect | Failed::NoReply | Failed::BadReply) => {
-                self.note_failure(backend);
-                search.excluded.broken.insert(backend);
-                search.failed = true;
-                self.may_retry(search)
-                    .then_some(())
-                    .map_or_else(|| Some(search.give_up_failed()), |()| None)
-            }
-        }
-    }
-
-    /// Decides what a held reply means: it goes to the client, or another backend is tried.
-    fn judge(
-        &mut self,
-        held: Held,
-        slot: Option<Slot>,
-        backend: BackendId,
-        search: &mut Search,
-    ) -> Option<Found> {
-        match held.reply.class() {
-            ReplyClass::Busy => {
-                self.shard.stats.add(Count::BusyAnswers, 1);
-                search.excluded.busy.insert(backend);
-                None
-            }
-            ReplyClass::Broken => {
-                self.note_failure(backend);
-                search.excluded.broken.insert(backend);
-                search.failed = true;
-                if self.may_retry(search) {
-                    // Kept without its slot: if nothing better comes, the engine's own words are the answer.
-                    search.last = Some((Box::new(held), backend));
-                    return None;
-                }
-                Some(Found::Reply(Box::new(held), slot, backend))
-            }
-            ReplyClass::Served | ReplyClass::CallersFault => {
-                if let Some(upstream) = self.shard.shared.upstream(backend) {
-                    upstream.note_success();
-                }
-                Some(Found::Reply(Box::new(held), slot, backend))
-            }
-        }
-    }
-
-    fn may_retry(&self, search: &mut Search) -> bool {
-        search.attempts += 1;
-        search.attempts < ATTEMPTS_MAX && self.shard.retries.take()
-    }
-
-    fn note_placed(
-        &mut self,
-        plan: &Plan,
-        decision: Option<Box<index::Decision>>,
-        backend: BackendId,
-        prompt_tokens: u64,
-    ) {
-        let now = clock::now();
-        self.record.attempts += 1;
-        self.record.times.placed = Some(now);
-        self.record.backend = Some(backend);
-        self.record.prompt_tokens_estimate = prompt_tokens;
-        self.record.decision = decision;
-        if let Some(key) = plan.conversation {
-            let fleet = &self.shard.shared.fleet;
-            fleet.affinity().set(fleet, key, backend, now.millis());
-        }
-        if !plan.blocks.is_empty() {
-            self.shard.shared.note(Note::Routed { backend, blocks: plan.blocks.clone(), at: now });
-        }
-    }
-
-    fn note_failure(&self, backend: BackendId) {
-        self.shard.stats.add(Count::UpstreamFailures, 1);
-        if let Some(upstream) = self.shard.shared.upstream(backend)
-            && upstream.note_failure() >= crate::limits::BREAKER_FAILURES
-        {
-            self.shard.shared.fleet.backend(backend).set_breaker_open(true);
-        }
-    }
-
-    fn outgoing<'b>(&self, body: &'b Bytes) -> Outgoing<'b> {
-        let has_body = self.head.framing() != RequestFraming::None;
-        let mut head = Vec::with_capacity(1024 + body.len().min(crate::limits::SEND_TOGETHER_MAX));
-        let extra = [("x-shearwater-request-id", self.request_id.as_bytes())];
-        write_request_head(&mut head, self.head, has_body.then_some(body.len() as u64), &extra);
-        Outgoing {
-            head,
-            body,
-            method: self.head.method(),
-            dialect: self.api.dialect(),
-            unwrap_chunks: self.to.version == Version::Http10,
-        }
-    }
-
     async fn relay<W: Future<Output = ()>>(
         &mut self,
         held: Held,
@@ -401,7 +250,7 @@ impl<'s> Exchange<'s> {
         }
     }
 
-    fn note_moments(&mut self, moments: crate::upstream::Moments) {
+    fn note_moments(&mut self, moments: Moments) {
         let times = &mut self.record.times;
         times.connected = moments.connected;
         times.sent = moments.sent;
@@ -418,30 +267,6 @@ impl<'s> Exchange<'s> {
     fn finish(mut self) {
         self.record.times.end = clock::now();
         self.shard.shared.note(Note::Ended(self.record));
-    }
-}
-
-/// What a search has learned so far.
-#[derive(Default)]
-struct Search {
-    excluded: Excluded,
-    attempts: u32,
-    failed: bool,
-    last: Option<(Box<Held>, BackendId)>,
-}
-
-impl Search {
-    /// Nothing is left to try: an engine's own error if there was one, else ours.
-    fn give_up(&mut self, situation: Situation) -> Found {
-        match self.last.take() {
-            Some((held, backend)) => Found::Reply(held, None, backend),
-            None if self.failed => Found::Answer(Situation::UpstreamFailed),
-            None => Found::Answer(situation),
-        }
-    }
-
-    fn give_up_failed(&mut self) -> Found {
-        self.give_up(Situation::UpstreamFailed)
     }
 }
 

@@ -21,6 +21,7 @@ pub mod prompt;
 pub mod record;
 pub mod relay;
 pub mod reply;
+pub mod search;
 pub mod session;
 pub mod shard;
 pub mod sse;

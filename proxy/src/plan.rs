@@ -70,7 +70,8 @@ fn decode<'b>(
 ) -> Result<Option<Cow<'b, [u8]>>, Situation> {
     let max = usize::try_from(shard.shared.config.limits.body_bytes_max).unwrap_or(usize::MAX);
     match encoding::decode(head.header("content-encoding"), body, max) {
-        Ok(Decoded::Bytes(bytes)) => Ok(Some(bytes)),
+        Ok(Decoded::Plain(bytes)) => Ok(Some(bytes.into())),
+        Ok(Decoded::Inflated(bytes)) => Ok(Some(bytes.into())),
         Ok(Decoded::Opaque) => Ok(None),
         Err(EncodingError::TooLarge) => Err(Situation::BodyTooLarge),
         Err(_) => Err(Situation::BadEncoding),
@@ -87,8 +88,8 @@ fn read_prompt(
     let block_bytes = shard.shared.config.routing.block_bytes;
     let mut canon = Fingerprinter::new(shard.shared.key, block_bytes);
     let mut scratch = shard.scratch.borrow_mut();
-    let prompt = prompt::read_with(&mut scratch, api, body, &mut canon)
-        .map_err(|_| Situation::BadJson)?;
+    let prompt =
+        prompt::read_with(&mut scratch, api, body, &mut canon).map_err(|_| Situation::BadJson)?;
     if !knows_model(shard, &prompt) {
         return Err(Situation::UnknownModel);
     }
@@ -124,5 +125,5 @@ fn conversation_of(
     let configured = shard.shared.config.routing.session_header.as_deref();
     let get = |name: &str| head.header(name);
     let id = conversation::id(configured, &get, prompt)?;
-    Some(conversation_key(shard.shared.key, conversation::credential(&get), id.bytes()))
+    Some(conversation_key(shard.shared.key, conversation::credential(&get), &id.bytes()))
 }

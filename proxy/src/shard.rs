@@ -24,6 +24,7 @@ use crate::clock;
 use crate::limits::{ACCEPT_PAUSE_MS, POOL_SWEEP_MS, TICK_MS, WAIT_PULSE_MS};
 use crate::metrics::{Count, Level, ShardStats};
 use crate::pool::Pools;
+use crate::prompt;
 use crate::published::{Phase, Pool, Published, Routes};
 use crate::retry::RetryBudget;
 use crate::ring::Loop;
@@ -50,6 +51,8 @@ pub struct Shard {
     pub room: Rc<WaitRoom>,
     /// Its deadlines.
     pub alarms: Alarms,
+    /// Memory for reading bodies.
+    pub scratch: RefCell<prompt::Scratch>,
     /// What it may still retry.
     pub retries: RetryBudget,
     random: Cell<u64>,
@@ -81,6 +84,7 @@ impl Shard {
             pools: Pools::default(),
             room: Rc::new(WaitRoom::default()),
             alarms: Alarms::default(),
+            scratch: RefCell::new(prompt::Scratch::default()),
             retries: RetryBudget::default(),
             random: Cell::new(seed | 1),
             requests: Cell::new(0),

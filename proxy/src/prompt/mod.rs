@@ -18,8 +18,7 @@
 //! are sampling fields and what templates use at the very end or at unknown places (`tool_choice`, `reasoning_effort`,
 //! `chat_template_kwargs`): one client toggles them between turns without moving the prefix.
 //!
-//! Into the root, before any frame: SGLang's `lora_path`, vLLM's `cache_salt`, a `chat_template` sent along. The caller
-//! pushes the model and its own scope there.
+//! Into the root, before any frame: the model, SGLang's `lora_path`, vLLM's `cache_salt`, a `chat_template` sent along.
 
 mod canonical;
 mod canonical_json;
@@ -121,6 +120,8 @@ pub fn read_with<'a>(
     tape.parse(body)?;
     let fields = Fields::of(Value::root(body, tape.tokens()))?;
     let (model, prompt_cache_key) = (fields.text(Name::Model)?, fields.text(Name::PromptCacheKey)?);
+    // Models never share a cache, so the model separates fingerprints before anything else does.
+    canon.root(model.as_deref().unwrap_or_default().as_bytes());
     let mut writer = Writer::new(canon, inner);
     writer.body(api, &fields);
     Ok(Prompt {

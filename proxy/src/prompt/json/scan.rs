@@ -19,13 +19,22 @@ impl Tape {
 
     /// Reads one JSON text and nothing after it.
     pub(crate) fn parse(&mut self, body: &[u8]) -> Result<(), PromptError> {
+        self.parse_first(body, true)
+    }
+
+    /// Reads the JSON text at the start of `body`, whatever follows it.
+    pub(crate) fn parse_prefix(&mut self, body: &[u8]) -> Result<(), PromptError> {
+        self.parse_first(body, false)
+    }
+
+    fn parse_first(&mut self, body: &[u8], only: bool) -> Result<(), PromptError> {
         self.tokens.clear();
         self.tokens.shrink_to(JSON_VALUES_KEPT);
         if u32::try_from(body.len()).is_err() {
             return Err(PromptError::new(PromptErrorKind::TooLong, 0));
         }
         let mut scan = Scan { body, at: 0, tokens: &mut self.tokens, open: Open::default() };
-        let outcome = scan.run();
+        let outcome = scan.run().and_then(|()| if only { scan.end() } else { Ok(()) });
         if outcome.is_err() {
             self.tokens.clear();
         }
@@ -94,7 +103,7 @@ impl Scan<'_, '_> {
             want = match want {
                 Want::Value { or_close } => self.value(or_close)?,
                 Want::Key { or_close } => self.key(or_close)?,
-                Want::Comma if self.open.depth == 0 => return self.end(),
+                Want::Comma if self.open.depth == 0 => return Ok(()),
                 Want::Comma => self.comma()?,
             };
         }
@@ -414,6 +423,14 @@ mod tests {
             assert!(matches!(error.kind, PromptErrorKind::Syntax(_)), "{json}: {error}");
             assert_eq!(error.at, at, "{json}");
         }
+    }
+
+    #[test]
+    fn a_text_at_the_start_is_read_whatever_follows() {
+        let mut tape = Tape::default();
+        tape.parse_prefix(b"{\"a\":1},\"cut").expect("an object");
+        assert_eq!(tape.tokens().len(), 3);
+        assert!(tape.parse_prefix(b"{\"a\":").is_err());
     }
 
     #[test]
