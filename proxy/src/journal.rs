@@ -46,13 +46,12 @@ impl Journal {
         if level > self.level {
             return;
         }
-        let entry = Entry {
-            time: clock::rfc3339(clock::wall_millis()),
-            level: word(level),
-            backend: backend.map(str::to_owned),
-            message: message.into(),
-        };
+        let entry = entry(level, backend, message.into());
         say::log(&self.line(&entry));
+        self.keep(entry);
+    }
+
+    fn keep(&self, entry: Entry) {
         let mut newest = self.lock();
         if newest.len() >= JOURNAL_ENTRIES_MAX {
             newest.pop_front();
@@ -79,6 +78,11 @@ impl Journal {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn entry(level: Level, backend: Option<&str>, message: String) -> Entry {
+    let time = clock::rfc3339(clock::wall_millis());
+    Entry { time, level: word(level), backend: backend.map(str::to_owned), message }
 }
 
 fn word(level: Level) -> &'static str {
@@ -112,7 +116,7 @@ mod tests {
     fn only_the_newest_are_kept() {
         let journal = journal(Level::Info);
         for number in 0..JOURNAL_ENTRIES_MAX + 5 {
-            journal.note(Level::Info, None, number.to_string());
+            journal.keep(entry(Level::Info, None, number.to_string()));
         }
         let newest = journal.newest(usize::MAX);
         assert_eq!(newest.len(), JOURNAL_ENTRIES_MAX);

@@ -47,3 +47,6 @@ pub mod retry;
 pub mod ring;
 pub mod socket;
 pub mod wait;
+
+#[cfg(test)]
+mod fixture;

@@ -145,7 +145,8 @@ impl Watch {
         }
         if self.due.scrape <= now() {
             self.due.scrape = Millis(now().0 + self.spread(self.rules().scrape_interval_ms));
-            if self.is_steady() {
+            // A sleeping engine's own numbers are what tells that it woke.
+            if self.is_steady() || self.asleep {
                 self.scrape().await;
             }
         }
