@@ -32,16 +32,25 @@ pub mod sse;
 pub mod upstream;
 pub mod usage;
 
+pub mod access_log;
+pub mod admin;
 pub mod alarm;
 pub mod client;
 pub mod clock;
 pub mod control;
+pub mod explain;
+pub mod insight;
+pub mod journal;
 pub mod learn;
 pub mod limits;
 pub mod metrics;
+mod metrics_names;
 pub mod pool;
 pub mod published;
 pub mod retry;
 pub mod ring;
 pub mod socket;
 pub mod wait;
+
+#[cfg(test)]
+mod fixture;

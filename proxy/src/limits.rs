@@ -89,6 +89,62 @@ pub const NOTES_MAX: usize = 16 * 1024;
 pub const MODEL_NAME_BYTES_MAX: usize = 128;
 /// Bytes of a path kept in records and logs.
 pub const PATH_BYTES_MAX: usize = 256;
+/// How long the learn thread pauses after a batch of notes while more arrive, ms: the longest an
+/// observation of a busy process waits for its snapshot.
+pub const LEARN_PAUSE_MIN_MS: u64 = 1;
+/// Its longest pause when nothing arrives, ms. What was routed meanwhile is visible to decisions through
+/// the index's record of recent routes, which lasts ten times longer.
+pub const LEARN_PAUSE_MAX_MS: u64 = 20;
+/// Notes taken in before the index is published, so that a flood cannot delay the snapshot.
+pub const LEARN_BATCH_MAX: usize = 2048;
+/// How often the learn thread looks at budgets, figures of the index and its log, ms.
+pub const LEARN_CHORES_MS: u64 = 1_000;
+/// A backend's evidence budget is its KV capacity plus this part of it, as a divisor: assumed too high
+/// costs nothing measurable, too low costs hits.
+pub const EVIDENCE_SPARE_DIVISOR: u64 = 4;
+/// A reported shortfall up to this part of the prediction, as a divisor, is rounding and no eviction:
+/// bytes per token differ along a prompt.
+pub const SHORTFALL_TOLERANCE_DIVISOR: u64 = 16;
+
+// --- Access log -------------------------------------------------------------------------------------
+
+/// Bytes of log lines collected before they are handed to the writing thread.
+pub const LOG_CHUNK_BYTES: usize = 64 * 1024;
+/// Chunks waiting for a slow disk or pipe; beyond it lines are dropped and counted.
+pub const LOG_CHUNKS_MAX: usize = 64;
+/// How long stopping waits for the log's last lines, ms; a stuck pipe must not keep the process.
+pub const LOG_STOP_MS: u64 = 1_000;
+
+// --- Control ----------------------------------------------------------------------------------------
+
+/// Largest reply of an engine's own endpoints, bytes. SGLang's metrics are 85 KB.
+pub const ENGINE_REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How often names are resolved again, ms.
+pub const RESOLVE_INTERVAL_MS: u64 = 30_000;
+/// How often a backend's model list and its fixed facts are read again, ms.
+pub const MODELS_INTERVAL_MS: u64 = 10_000;
+/// Pause before a backend that refused a connection is asked again, ms: it is either restarting or gone,
+/// and either should be known soon.
+pub const REFUSED_PAUSE_MS: u64 = 200;
+/// How often the control thread looks for breakers that opened, ms.
+pub const PATROL_MS: u64 = 100;
+/// Models taken from one engine's list.
+pub const MODELS_PER_BACKEND_MAX: usize = 1_024;
+/// Models of the whole fleet.
+pub const MODELS_MAX: usize = 4_096;
+/// Bytes of a model's name; longer names are ignored.
+pub const MODEL_ID_BYTES_MAX: usize = 256;
+/// State changes kept for the admin address.
+pub const JOURNAL_ENTRIES_MAX: usize = 256;
+/// Bytes of an error kept for the admin address; engines put anything into theirs.
+pub const ERROR_BYTES_MAX: usize = 200;
+
+// --- Admin ------------------------------------------------------------------------------------------
+
+/// Connections to the admin address at once.
+pub const ADMIN_CONNECTIONS_MAX: usize = 64;
+/// How long a client of the admin address may take to send a request's head, ms.
+pub const ADMIN_HEAD_MS: u64 = 10_000;
 
 // ---- HTTP heads and chunks ----
 

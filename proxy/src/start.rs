@@ -81,7 +81,9 @@ pub fn start(config: Config, options: StartOptions) -> Result<Running, StartErro
     let (writer, index) = index::index(index_config(&config));
     let shared = publish(config, index, shard_count)?;
     let learn = learn::start(shared, writer).map_err(|e| StartError::new("start learning", e))?;
-    let control = control::start(shared, &learn, admin_listener, options.take_signals)
+    let control_options =
+        control::Options { signals: options.take_signals, ..control::Options::default() };
+    let control = control::start(shared, &learn, admin_listener, control_options)
         .map_err(|e| StartError::new("start the control thread", e))?;
     let (drivers, shards) = start_shards(shared, &mut listeners)?;
     Ok(Running { shared, listen, admin, drivers, shards, control, learn })
