@@ -417,14 +417,6 @@ mod tests {
     }
 
     #[test]
-    fn a_text_at_the_start_is_read_whatever_follows() {
-        let mut tape = Tape::default();
-        tape.parse_prefix(b"{\"a\":1},\"cut").expect("an object");
-        assert_eq!(tape.tokens().len(), 3);
-        assert!(tape.parse_prefix(b"{\"a\":").is_err());
-    }
-
-    #[test]
     fn nesting_is_allowed_to_the_limit_and_refused_one_deeper() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         assert_eq!(kinds(&nested(JSON_DEPTH_MAX)).len(), JSON_DEPTH_MAX);
