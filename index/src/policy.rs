@@ -58,8 +58,7 @@ pub struct Score {
 impl Score {
     /// A score whose cost is the sum of its terms. At most [`SCORE_TERMS_MAX`] are kept.
     pub fn sum(names: &'static [&'static str], values: &[f64]) -> Self {
-        let terms = Terms::new(names, values);
-        Self { cost: terms.iter().map(|(_, value)| value).sum(), terms }
+        Self { cost: values.iter().sum(), terms: Terms::new(names, values) }
     }
 }
 

@@ -180,3 +180,17 @@ fn whole_decisions_from_many_shards_leave_the_fleet_idle_and_the_books_right() {
     let left: u32 = (0..3).map(|id| fleet.backend(BackendId(id)).load.conversations()).sum();
     assert_eq!(left, 0, "seed {SEED}");
 }
+
+#[test]
+fn what_crosses_threads_may_cross_threads() {
+    fn send<T: Send>() {}
+    fn share<T: Send + Sync>() {}
+    share::<Fleet>();
+    share::<index::IndexHandle>();
+    share::<index::Snapshot>();
+    send::<index::IndexWriter>();
+    send::<index::IndexReader>();
+    send::<Picker>();
+    send::<index::Reservation<'static>>();
+    send::<index::Decision>();
+}
