@@ -10,7 +10,7 @@ use crate::limits::DECISION_CANDIDATES_MAX;
 use crate::survey::{HomeState, Survey};
 use crate::{
     BackendId, BackendSet, Candidate, Charge, ConversationKey, Decision, Fleet, LoadView, Millis,
-    Nowhere, Placed, Policy, PolicyKind, Reason, Score, SequenceHash, Snapshot, Verdict, View,
+    Nowhere, Placed, Policy, PolicyKind, Reason, SequenceHash, Snapshot, Verdict, View,
 };
 
 /// One request's question: who should get it.
@@ -48,13 +48,14 @@ pub struct Picker {
     ranked: Vec<Ranked>,
 }
 
-/// A scored candidate with everything its place depends on.
+/// A scored candidate: what its place depends on. The terms of its score are worked out again for the few that are shown.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
-    candidate: LoadView,
-    score: Score,
+    cost: f64,
     /// Orders equals: away from home, conversations held, lot.
     tie: (bool, u32, u64),
+    /// Its position among the candidates.
+    at: u32,
     lost: bool,
 }
 
@@ -86,16 +87,16 @@ impl Picker {
         }
         for at in 0..self.ranked.len() {
             self.order_from(at);
-            let chosen = self.ranked[at];
-            let Ok(reservation) = fleet.reserve(chosen.candidate.id, charge(ask, &chosen)) else {
+            let to = self.candidate(at);
+            let Ok(reservation) = fleet.reserve(to.id, charge(ask, &to)) else {
                 self.ranked[at].lost = true;
-                if self.lost_home(ask, chosen.candidate.id) {
+                if self.lost_home(ask, to.id) {
                     return Err(Nowhere::HomeFull(self.decision(ask, None)));
                 }
                 continue;
             };
             let decision = self.decision(ask, Some(at));
-            self.record(fleet, ask, &chosen.candidate);
+            self.record(fleet, ask, &to);
             return Ok(Placed { reservation, decision });
         }
         let decision = self.decision(ask, None);
@@ -107,7 +108,7 @@ impl Picker {
     pub fn explain(&mut self, fleet: &Fleet, snapshot: &Snapshot, ask: &Ask<'_>) -> Decision {
         self.look(fleet, snapshot, ask);
         self.order_from(0);
-        let waits = self.waits_for_home(ask) || self.ranked.is_empty();
+        let waits = self.ranked.is_empty() || self.waits_for_home(ask);
         self.decision(ask, (!waits).then_some(0))
     }
 
@@ -121,15 +122,15 @@ impl Picker {
         }
         let view = survey.view(ask);
         policy.prepare(&view);
-        ranked.extend(view.candidates.iter().map(|candidate| {
-            let score = policy.score(&view, candidate);
-            Ranked {
-                candidate: *candidate,
-                score,
-                tie: tie(policy.as_ref(), &view, candidate),
-                lost: false,
-            }
+        ranked.extend(view.candidates.iter().zip(0..).map(|(candidate, at)| {
+            let cost = policy.score(&view, candidate).cost;
+            Ranked { cost, tie: tie(policy.as_ref(), &view, candidate), at, lost: false }
         }));
+    }
+
+    /// The candidate in this place of the ranking.
+    fn candidate(&self, place: usize) -> LoadView {
+        self.survey.candidates[self.ranked[place].at as usize]
     }
 
     /// Puts the best of the candidates not tried yet in order, as many as a decision shows at a time.
@@ -169,42 +170,50 @@ impl Picker {
         }
     }
 
-    fn decision(&self, ask: &Ask<'_>, chosen: Option<usize>) -> Decision {
+    fn decision(&mut self, ask: &Ask<'_>, chosen: Option<usize>) -> Decision {
+        let candidates = self.shown(ask, chosen);
         let Survey { home, considered, refused, .. } = self.survey;
-        let to = chosen.map(|at| &self.ranked[at]);
-        let uncached = to.map_or(0, |to| charge(ask, to).uncached_tokens);
+        let to = chosen.map(|place| self.candidate(place));
+        let uncached = to.map_or(0, |to| charge(ask, &to).uncached_tokens);
         Decision {
-            backend: to.map(|to| to.candidate.id),
-            reason: to.map_or(Reason::Nobody, |to| self.reason(&to.candidate)),
+            backend: to.map(|to| to.id),
+            reason: to.map_or(Reason::Nobody, |to| self.reason(&to)),
             policy: self.policy.name(),
-            overlap_blocks: to.map_or(0, |to| to.candidate.overlap_blocks),
+            overlap_blocks: to.map_or(0, |to| to.overlap_blocks),
             deepest_blocks: self.survey.overlaps.deepest(),
             predicted_cached_tokens: to.map_or(0, |_| ask.prompt_tokens.saturating_sub(uncached)),
             predicted_uncached_tokens: uncached,
             home,
-            candidates: self.candidates(chosen),
+            candidates,
             considered,
             refused,
         }
     }
 
-    fn candidates(&self, chosen: Option<usize>) -> [Option<Candidate>; DECISION_CANDIDATES_MAX] {
-        let verdict = |at: usize, ranked: &Ranked| match ranked.lost {
-            true => Verdict::LostRace(ranked.score),
-            false if chosen == Some(at) => Verdict::Chosen(ranked.score),
-            false => Verdict::Scored(ranked.score),
-        };
-        let scored = self.ranked.iter().enumerate().map(|(at, ranked)| Candidate {
-            id: ranked.candidate.id,
-            overlap_blocks: ranked.candidate.overlap_blocks,
-            verdict: verdict(at, ranked),
-        });
-        // A choice found only after eight lost races takes the last place shown.
-        let late = chosen.filter(|&at| at >= DECISION_CANDIDATES_MAX);
-        let mut all = scored.clone().take(DECISION_CANDIDATES_MAX - usize::from(late.is_some()));
-        let mut late = late.and_then(|at| scored.clone().nth(at)).into_iter();
-        let mut refused = self.survey.refused_candidates();
-        std::array::from_fn(|_| all.next().or_else(|| late.next()).or_else(|| refused.next()))
+    /// The best candidates with their scores, then those refused. A choice found only after more lost races than are
+    /// shown takes the last place.
+    fn shown(
+        &mut self,
+        ask: &Ask<'_>,
+        chosen: Option<usize>,
+    ) -> [Option<Candidate>; DECISION_CANDIDATES_MAX] {
+        let Self { policy, survey, ranked } = self;
+        let view = survey.view(ask);
+        let last = DECISION_CANDIDATES_MAX - 1;
+        let mut refused = survey.refused_candidates();
+        std::array::from_fn(|shown| {
+            let place = chosen.filter(|&place| shown == last && place > last).unwrap_or(shown);
+            let Some(ranked) = ranked.get(place) else { return refused.next() };
+            let candidate = &view.candidates[ranked.at as usize];
+            let score = policy.score(&view, candidate);
+            let verdict = match ranked.lost {
+                true => Verdict::LostRace(score),
+                false if chosen == Some(place) => Verdict::Chosen(score),
+                false => Verdict::Scored(score),
+            };
+            let LoadView { id, overlap_blocks, .. } = *candidate;
+            Some(Candidate { id, overlap_blocks, verdict })
+        })
     }
 
     fn reason(&self, chosen: &LoadView) -> Reason {
@@ -227,7 +236,7 @@ impl Picker {
 
 impl Ranked {
     fn order(a: &Ranked, b: &Ranked) -> std::cmp::Ordering {
-        a.score.cost.total_cmp(&b.score.cost).then_with(|| a.tie.cmp(&b.tie))
+        a.cost.total_cmp(&b.cost).then_with(|| a.tie.cmp(&b.tie))
     }
 }
 
@@ -237,11 +246,11 @@ fn tie(policy: &dyn Policy, view: &View<'_>, candidate: &LoadView) -> (bool, u32
     (away, candidate.conversations, lot)
 }
 
-fn charge(ask: &Ask<'_>, chosen: &Ranked) -> Charge {
+fn charge(ask: &Ask<'_>, to: &LoadView) -> Charge {
     Charge {
         tokens: ask.prompt_tokens.saturating_add(ask.output_tokens),
         // Between 1 and the prompt's length (or 1 for an empty prompt), so the cast loses only a fraction of a token.
-        uncached_tokens: ask.uncached_tokens(chosen.candidate.overlap_blocks) as u64,
+        uncached_tokens: ask.uncached_tokens(to.overlap_blocks) as u64,
     }
 }
 

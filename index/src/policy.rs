@@ -58,8 +58,7 @@ pub struct Score {
 impl Score {
     /// A score whose cost is the sum of its terms. At most [`SCORE_TERMS_MAX`] are kept.
     pub fn sum(names: &'static [&'static str], values: &[f64]) -> Self {
-        let terms = Terms::new(names, values);
-        Self { cost: terms.iter().map(|(_, value)| value).sum(), terms }
+        Self { cost: values.iter().sum(), terms: Terms::new(names, values) }
     }
 }
 
@@ -92,7 +91,8 @@ pub trait Policy: Send + std::fmt::Debug {
     /// Called once a decision, before the candidates are scored.
     fn prepare(&mut self, _view: &View<'_>) {}
 
-    /// The cost of sending the request to `candidate`, one of `view.candidates`.
+    /// The cost of sending the request to `candidate`, one of `view.candidates`. Asked again for the candidates a
+    /// decision shows, so the same view must give the same score.
     fn score(&mut self, view: &View<'_>, candidate: &LoadView) -> Score;
 
     /// Whether a conversation waits for its home when that is full, and ties go to it.

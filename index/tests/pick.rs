@@ -1,5 +1,6 @@
 //! Decisions as callers see them: who gets a request, why, and what is left behind.
 #![cfg(not(loom))]
+#![expect(clippy::result_large_err, reason = "a decision is inline by design")]
 
 use index::{
     Ask, BackendId, BackendSet, Charge, ConversationKey, Decision, Fleet, FleetConfig, IndexConfig,

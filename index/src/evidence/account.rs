@@ -106,7 +106,9 @@ impl Holds {
     /// Takes the backend's hold out. True when it was the last.
     pub(super) fn remove(&mut self, backend: BackendId) -> bool {
         let Holds::Many(list) = self else { return true };
-        list.retain(|&(id, _)| id != backend);
+        if let Ok(at) = list.binary_search_by_key(&backend, |&(id, _)| id) {
+            list.remove(at);
+        }
         if let [(one, hold)] = list[..] {
             *self = Holds::One(one, hold);
         }

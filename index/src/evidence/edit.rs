@@ -77,20 +77,21 @@ impl Evidence {
 
     /// Joins neighbours on the path that have become one run again.
     pub(super) fn fuse_path(&mut self) {
-        let mut at = 0;
-        while at + 1 < self.path.len() {
-            let (above, below) = (self.path[at], self.path[at + 1]);
+        let mut kept = 0;
+        for at in 1..self.path.len() {
+            let (above, below) = (self.path[kept], self.path[at]);
             if self.can_fuse(above, below) {
                 self.route_to(above);
                 let fused = self.tree.fuse(&self.route);
                 debug_assert!(fused.is_some(), "the books say that there is one child");
                 self.ledger.fuse(above, below);
                 self.dirty = true;
-                self.path.remove(at);
             } else {
-                at += 1;
+                kept += 1;
             }
+            self.path[kept] = below;
         }
+        self.path.truncate(kept + 1);
     }
 
     fn can_fuse(&self, above: SpanId, below: SpanId) -> bool {
