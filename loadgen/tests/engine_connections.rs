@@ -16,8 +16,8 @@ const CHAT: &str = "/v1/chat/completions";
 fn endless(persona: Persona) -> EngineOptions {
     let mut options = EngineOptions::new(persona);
     options.params.decode_tps = 200.0;
-    options.reply = ReplyLength::fixed(1_000_000);
-    options.params.context_tokens_max = u32::MAX;
+    options.reply = ReplyLength::fixed(50_000);
+    options.params.sequence_tokens_max = u32::MAX;
     options.params = options.params.with_kv_tokens(10_000_000);
     options
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 async fn busy(persona: Persona) -> (SimEngine, Client, Client) {
     let mut options = EngineOptions::new(persona);
     options.params.slots = 1;
-    options.reply = ReplyLength::fixed(100_000);
+    options.reply = ReplyLength::fixed(20_000);
     let engine = start(options);
     let mut clients = Vec::new();
     for _ in 0..2 {

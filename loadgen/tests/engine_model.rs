@@ -258,7 +258,7 @@ fn a_prompt_larger_than_the_pool_fails_at_once_and_alone_when_nothing_runs() {
 #[test]
 fn limits_refuse_what_is_too_much() {
     let too_long =
-        Engine::new(Params { context_tokens_max: 20, ..params() }).submit(0, request(&[1, 2], 1));
+        Engine::new(Params { sequence_tokens_max: 20, ..params() }).submit(0, request(&[1, 2], 1));
     assert_eq!(too_long, Err(Refusal::TooLong { tokens: 20, limit: 20 }));
 
     let mut queue = Engine::new(Params { slots: 1, queue_max: Some(1), ..params() });
@@ -278,7 +278,7 @@ fn limits_refuse_what_is_too_much() {
 
 #[test]
 fn a_reply_is_cut_where_the_context_ends() {
-    let mut engine = Engine::new(Params { context_tokens_max: 25, ..params() });
+    let mut engine = Engine::new(Params { sequence_tokens_max: 25, ..params() });
     let id = engine.submit(0, request(&[1, 2], 100)).unwrap();
     let events = all_events(&mut engine);
     let tokens = of(&events, id).iter().filter(|e| matches!(e.1, EventKind::Token { .. })).count();

@@ -16,7 +16,7 @@ async fn crowded(mut options: EngineOptions, queue: usize) -> (SimEngine, Vec<Cl
     options.params.slots = 1;
     options.params.queue_max = Some(queue);
     options.params.decode_tps = 1.0;
-    options.reply = ReplyLength::fixed(100_000);
+    options.reply = ReplyLength::fixed(20_000);
     let engine = start(options);
     let mut clients = Vec::new();
     for number in 0..=queue {
@@ -76,7 +76,7 @@ async fn a_prompt_beyond_the_context_is_answered_400_also_for_streams() {
     let long = "x".repeat(4 * 3_000);
     for persona in [Persona::LlamaCpp, Persona::Vllm, Persona::Sglang] {
         let mut options = options(persona);
-        options.params.context_tokens_max = 2_048;
+        options.params.sequence_tokens_max = 2_048;
         let engine = start(options);
         for body in [chat(&long), chat_stream(&long)] {
             let reply = post(&engine, CHAT, &body).await;
@@ -182,7 +182,7 @@ async fn the_in_flight_limit_counts_running_and_waiting() {
 async fn a_full_llamacpp_defers_without_a_word_until_a_slot_is_free() {
     let mut options = options(Persona::LlamaCpp);
     options.params.slots = 1;
-    options.reply = ReplyLength::fixed(100_000);
+    options.reply = ReplyLength::fixed(20_000);
     let engine = start(options);
     let mut first = Client::connect(engine.addr()).await;
     first.send("POST", CHAT, &chat_stream("a")).await;
@@ -232,7 +232,7 @@ async fn an_exhausted_pool_fails_running_requests_before_and_after_their_first_b
 #[tokio::test]
 async fn reaching_the_context_while_generating_ends_with_length() {
     let mut options = options(Persona::LlamaCpp);
-    options.params.context_tokens_max = 64;
+    options.params.sequence_tokens_max = 64;
     options.reply = ReplyLength::fixed(1_000);
     let reply = post(&start(options), CHAT, &chat("hi")).await.json();
     assert_eq!(reply["choices"][0]["finish_reason"], "length");
@@ -257,7 +257,7 @@ async fn refusals_and_failures_never_repeat_the_prompt() {
     let secret = "the-secret-of-the-prompt ".repeat(600);
     for persona in [Persona::LlamaCpp, Persona::Vllm, Persona::Sglang, Persona::OpenAi] {
         let mut options = options(persona);
-        options.params.context_tokens_max = 2_048;
+        options.params.sequence_tokens_max = 2_048;
         let engine = start(options);
         let bodies: [Value; 2] = [chat(&secret), json!({"model": "sim", "messages": secret})];
         for body in bodies {

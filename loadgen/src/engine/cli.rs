@@ -37,7 +37,7 @@ pub struct EngineArgs {
     pub block_tokens: Option<u32>,
     /// Tokens one request may hold, prompt and reply.
     #[arg(long)]
-    pub context_tokens: Option<u32>,
+    pub sequence_tokens: Option<u32>,
     /// Prompt tokens computed a second (8000).
     #[arg(long)]
     pub prefill_tps: Option<f64>,
@@ -77,9 +77,9 @@ pub struct EngineArgs {
     /// Close idle connections after so long, milliseconds.
     #[arg(long, default_value_t = 5_000)]
     pub idle_close_ms: u64,
-    /// Threads to serve with.
+    /// Engines to run in this process. The others listen on the ports after the first one's, or all on free ones.
     #[arg(long, default_value_t = 1)]
-    pub threads: usize,
+    pub count: u16,
     /// Faults from the start.
     #[command(flatten)]
     pub faults: FaultArgs,
@@ -183,7 +183,7 @@ impl EngineArgs {
             params.prefill = Prefill::Chunked { tokens };
         }
         *params = params.clone().with_kv_tokens(pool);
-        params.context_tokens_max = self.context_tokens.unwrap_or(params.context_tokens_max);
+        params.sequence_tokens_max = self.sequence_tokens.unwrap_or(params.sequence_tokens_max);
     }
 }
 
@@ -192,6 +192,8 @@ impl EngineArgs {
 pub enum EngineCliError {
     /// This argument must be a number above 0.
     NotPositive(&'static str),
+    /// There are not as many ports after the first one.
+    NoPort,
     /// The engine did not start.
     Start(StartError),
     /// The system refused something.
@@ -202,6 +204,7 @@ impl fmt::Display for EngineCliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EngineCliError::NotPositive(name) => write!(f, "{name} must be a number above 0"),
+            EngineCliError::NoPort => f.write_str("--count goes beyond port 65535"),
             EngineCliError::Start(error) => error.fmt(f),
             EngineCliError::Io(error) => error.fmt(f),
         }
@@ -216,16 +219,20 @@ impl From<io::Error> for EngineCliError {
     }
 }
 
-/// Runs an engine until SIGTERM or ctrl-c. Writes one line to `out` when it listens: `listening on http://ADDRESS`.
+/// Runs engines until SIGTERM or ctrl-c. Writes one line for each to `out` when it listens: `listening on http://ADDRESS`.
 pub fn run(args: &EngineArgs, out: &mut dyn Write) -> Result<(), EngineCliError> {
     let options = args.options()?;
-    let runtime = runtime::Builder::new_multi_thread()
-        .worker_threads(args.threads.max(1))
-        .enable_all()
-        .build()?;
+    // One engine is served well by one thread; a fleet gets one for each core.
+    let mut builder = match args.count {
+        0 | 1 => runtime::Builder::new_current_thread(),
+        _ => runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.enable_all().build()?;
     runtime.block_on(async {
-        let engine = SimEngine::start(options).map_err(EngineCliError::Start)?;
-        writeln!(out, "listening on {}", engine.url())?;
+        let engines = start_all(&options, args.count.max(1))?;
+        for engine in &engines {
+            writeln!(out, "listening on {}", engine.url())?;
+        }
         out.flush()?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -233,7 +240,21 @@ pub fn run(args: &EngineArgs, out: &mut dyn Write) -> Result<(), EngineCliError>
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        engine.kill().await;
+        for engine in engines {
+            engine.kill().await;
+        }
         Ok(())
     })
+}
+
+fn start_all(options: &EngineOptions, count: u16) -> Result<Vec<SimEngine>, EngineCliError> {
+    let first = options.listen.port();
+    let start = |number: u16| {
+        let mut options = options.clone();
+        if first != 0 {
+            options.listen.set_port(first.checked_add(number).ok_or(EngineCliError::NoPort)?);
+        }
+        SimEngine::start(options).map_err(EngineCliError::Start)
+    };
+    (0..count).map(start).collect()
 }

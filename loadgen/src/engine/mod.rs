@@ -5,6 +5,7 @@
 mod ask;
 pub mod cli;
 mod clock;
+mod core;
 mod errors;
 mod faults;
 mod http;
@@ -14,6 +15,7 @@ mod options;
 mod persona;
 mod serve;
 mod shapes;
+mod shared;
 mod sim;
 mod state;
 pub mod text;

@@ -93,11 +93,11 @@ impl EngineOptions {
     }
 
     /// Tokens one request may hold here, prompt and reply together: never more than the pool, or than a slot's share of it.
-    pub fn context_tokens(&self) -> u32 {
+    pub fn sequence_tokens_max(&self) -> u32 {
         let pool = self.params.kv_tokens();
         let split = self.persona == Persona::LlamaCpp && !self.kv_unified;
         let own = if split { pool / self.params.slots.max(1) as u64 } else { pool };
-        self.params.context_tokens_max.min(u32::try_from(own).unwrap_or(u32::MAX))
+        self.params.sequence_tokens_max.min(u32::try_from(own).unwrap_or(u32::MAX))
     }
 }
 

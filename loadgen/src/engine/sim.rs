@@ -15,7 +15,8 @@ use tokio::time::Duration;
 use super::faults::{Faults, FaultsError};
 use super::options::EngineOptions;
 use super::serve::serve;
-use super::state::{EngineState, Phase, Shared};
+use super::shared::{Phase, Shared};
+use super::state::EngineState;
 
 /// Why an engine did not start.
 #[derive(Debug)]

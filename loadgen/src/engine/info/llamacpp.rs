@@ -16,8 +16,8 @@ pub(super) fn llama_models(options: &EngineOptions, at: &Snapshot) -> Value {
         "data": [{"id": model, "aliases": [model], "tags": [], "object": "model",
             "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
             "created": at.started_ms / 1_000, "owned_by": "llamacpp",
-            "meta": {"vocab_type": 2, "n_vocab": 65_536, "n_ctx": options.context_tokens(),
-                "n_ctx_train": options.context_tokens(), "n_embd": 128, "n_params": 2_393_472, "size": 4_788_224,
+            "meta": {"vocab_type": 2, "n_vocab": 65_536, "n_ctx": options.sequence_tokens_max(),
+                "n_ctx_train": options.sequence_tokens_max(), "n_embd": 128, "n_params": 2_393_472, "size": 4_788_224,
                 "ftype": "F16"}}]})
 }
 
@@ -31,7 +31,7 @@ fn sampling(n_predict: i64) -> Value {
 }
 
 pub(in super::super) fn llama_props(options: &EngineOptions) -> Value {
-    json!({"default_generation_settings": {"params": sampling(-1), "n_ctx": options.context_tokens()},
+    json!({"default_generation_settings": {"params": sampling(-1), "n_ctx": options.sequence_tokens_max()},
         "total_slots": options.params.slots, "model_alias": options.model, "model_ftype": "F16",
         "model_path": format!("models/{}.gguf", options.model),
         "modalities": {"vision": false, "video": false, "audio": false},
@@ -46,7 +46,7 @@ pub(in super::super) fn llama_props(options: &EngineOptions) -> Value {
 }
 
 pub(in super::super) fn llama_slots(options: &EngineOptions, at: &Snapshot) -> Value {
-    let n_ctx = options.context_tokens();
+    let n_ctx = options.sequence_tokens_max();
     let slots: Vec<Value> = at
         .slots
         .iter()

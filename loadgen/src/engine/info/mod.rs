@@ -19,19 +19,19 @@ pub(super) use vllm::{vllm_load_header, vllm_metrics};
 /// `/v1/models`.
 pub(super) fn models(options: &EngineOptions, at: &Snapshot) -> Value {
     let (model, created) = (&options.model, at.started_ms / 1_000);
-    let context = options.context_tokens();
+    let longest = options.sequence_tokens_max();
     let card = match options.persona {
         Persona::LlamaCpp => return llamacpp::llama_models(options, at),
         Persona::Vllm => {
             json!({"id": model, "object": "model", "created": created, "owned_by": "vllm", "root": model,
-            "parent": null, "max_model_len": context, "permission": [{"id": format!("modelperm-{:016x}", at.identity),
+            "parent": null, "max_model_len": longest, "permission": [{"id": format!("modelperm-{:016x}", at.identity),
                 "object": "model_permission", "created": created, "allow_create_engine": false,
                 "allow_sampling": true, "allow_logprobs": true, "allow_search_indices": false, "allow_view": true,
                 "allow_fine_tuning": false, "organization": "*", "group": null, "is_blocking": false}]})
         }
         Persona::Sglang => {
             json!({"id": model, "object": "model", "created": created, "owned_by": "sglang",
-            "root": model, "parent": null, "max_model_len": context})
+            "root": model, "parent": null, "max_model_len": longest})
         }
         Persona::OpenAi => {
             json!({"id": model, "object": "model", "created": created, "owned_by": "simulated"})

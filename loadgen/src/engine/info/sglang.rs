@@ -12,15 +12,15 @@ const VERSION: &str = "0.5.23";
 /// `/server_info`: the real one prints 556 members, most of them its command line.
 pub(in super::super) fn sglang_server_info(options: &EngineOptions, at: &Snapshot) -> Value {
     let params = &options.params;
-    let context = params.context_tokens_max;
+    let longest = options.sequence_tokens_max();
     let pool = params.kv_tokens();
     json!({"model_path": options.model, "tokenizer_path": options.model, "served_model_name": options.model,
-        "context_length": context, "max_running_requests": params.slots, "max_queued_requests": params.queue_max,
+        "context_length": longest, "max_running_requests": params.slots, "max_queued_requests": params.queue_max,
         "max_total_tokens": pool, "chunked_prefill_size": 4096, "max_prefill_tokens": 16384,
         "schedule_policy": "fcfs", "page_size": params.block_tokens, "tp_size": 1, "dp_size": 1,
         "disaggregation_mode": "null", "enable_cache_report": options.report_cached, "enable_metrics": true,
         "random_seed": at.identity & 0xffff_ffff, "status": "ready", "max_total_num_tokens": pool,
-        "max_req_input_len": context.saturating_sub(6), "kv_events": null,
+        "max_req_input_len": longest.saturating_sub(6), "kv_events": null,
         "startup_time": {"load_weight": 0.0, "scheduler_e2e": 0.0},
         "internal_states": [{"effective_max_running_requests_per_dp": params.slots, "last_gen_throughput": 0.0,
             "page_size": params.block_tokens, "memory_usage": {"weight": 0.0, "kvcache": 0.0, "token_capacity": pool}}],
@@ -91,7 +91,7 @@ fn push_load(options: &EngineOptions, at: &Snapshot, page: &mut Page) {
     for (name, help, value) in [
         ("page_size", "KV cache page size in tokens.", f64::from(params.block_tokens)),
         ("num_pages", "Number of KV cache pages.", params.kv_blocks as f64),
-        ("context_len", "Maximum context length.", f64::from(params.context_tokens_max)),
+        ("context_len", "Maximum context length.", f64::from(options.sequence_tokens_max())),
         (
             "max_total_num_tokens",
             "Maximum total number of tokens in the KV cache pool.",

@@ -126,8 +126,8 @@ fn push_config(options: &EngineOptions, page: &mut Page) {
     let params = &options.params;
     let (block, blocks) = (params.block_tokens.to_string(), params.kv_blocks.to_string());
     let tokens = params.kv_tokens().to_string();
-    let context = f64::from(params.context_tokens_max.max(1));
-    let concurrency = format!("{:?}", params.kv_tokens() as f64 / context);
+    let longest = f64::from(options.sequence_tokens_max().max(1));
+    let concurrency = format!("{:?}", params.kv_tokens() as f64 / longest);
     page.family("vllm:cache_config_info", "Information of the LLMEngine CacheConfig", "gauge");
     page.sample(
         "vllm:cache_config_info",

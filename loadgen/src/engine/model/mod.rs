@@ -84,7 +84,7 @@ impl Engine {
             self.counters.refused += 1;
             return Err(refusal);
         }
-        let room = self.params.context_tokens_max - request.prompt_tokens;
+        let room = self.params.sequence_tokens_max - request.prompt_tokens;
         request.reply_tokens = request.reply_tokens.min(room);
         let id = RequestId(self.next_id);
         self.next_id += 1;
@@ -173,7 +173,7 @@ impl Engine {
     }
 
     fn refusal(&self, request: &Request) -> Option<Refusal> {
-        let limit = self.params.context_tokens_max;
+        let limit = self.params.sequence_tokens_max;
         if request.prompt_tokens >= limit {
             return Some(Refusal::TooLong { tokens: request.prompt_tokens, limit });
         }

@@ -48,7 +48,7 @@ pub struct Params {
     /// When memory is taken.
     pub memory: Memory,
     /// Tokens one request may hold, prompt and reply together.
-    pub context_tokens_max: u32,
+    pub sequence_tokens_max: u32,
     /// Requests that may wait; none = any number (SGLang's `--max-queued-requests`).
     pub queue_max: Option<usize>,
     /// Requests that may be here, running or waiting (vLLM's `--max-num-queued-reqs`).
@@ -77,7 +77,7 @@ impl Default for Params {
             block_tokens: 512,
             prefill: Prefill::Apart,
             memory: Memory::Reserve,
-            context_tokens_max: 1 << 20,
+            sequence_tokens_max: 1 << 20,
             queue_max: None,
             in_flight_max: None,
             pending_tokens_max: None,

@@ -6,13 +6,14 @@ use bytes::Bytes;
 use tokio::time::{Duration, Instant};
 
 use super::super::ask::Api;
+use super::super::core::Progress;
 use super::super::errors::Failure;
 use super::super::http::{Conn, Gone, Head};
 use super::super::info;
 use super::super::model::Refusal;
 use super::super::persona::Persona;
 use super::super::shapes::{Done, whole};
-use super::super::state::{Progress, Shared, Ticket};
+use super::super::shared::{Shared, Ticket};
 use super::super::text::expected_text;
 use super::super::text::words::HASH_TOKENS;
 use super::plain::Answer;
@@ -85,6 +86,7 @@ fn admit(shared: &Arc<Shared>, prepared: Prepared) -> Result<Admitted, Failure> 
     // llama.cpp never refuses: there the model stops admitting and the request waits.
     let full = faults.full && persona != Persona::LlamaCpp;
     let refusal = if full {
+        shared.count_refusal();
         Refusal::Busy
     } else {
         match shared.submit(request) {

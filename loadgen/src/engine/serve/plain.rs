@@ -11,7 +11,7 @@ use super::super::faults::Faults;
 use super::super::http::Head;
 use super::super::info;
 use super::super::persona::Persona;
-use super::super::state::Shared;
+use super::super::shared::Shared;
 use super::super::text::chain::token_count;
 use super::prepare::{parse, rendered};
 use super::route::Route;
@@ -147,12 +147,12 @@ fn tokenize(shared: &Shared, body: &Bytes) -> Result<Value, Failure> {
     };
     let id = |four: &[u8]| xxhash_rust::xxh3::xxh3_64(four) % 65_536;
     let tokens: Vec<u64> = text.as_bytes().chunks(4).map(id).collect();
-    let (count, context) = (tokens.len(), options.context_tokens());
+    let (count, longest) = (tokens.len(), options.sequence_tokens_max());
     Ok(match options.persona {
         Persona::LlamaCpp => json!({"tokens": tokens}),
-        Persona::Sglang => json!({"tokens": tokens, "count": count, "max_model_len": context}),
+        Persona::Sglang => json!({"tokens": tokens, "count": count, "max_model_len": longest}),
         Persona::Vllm | Persona::OpenAi => {
-            json!({"count": count, "max_model_len": context, "tokens": tokens, "token_strs": null})
+            json!({"count": count, "max_model_len": longest, "tokens": tokens, "token_strs": null})
         }
     })
 }

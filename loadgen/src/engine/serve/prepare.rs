@@ -11,7 +11,7 @@ use super::super::model::Request;
 use super::super::options::EngineOptions;
 use super::super::persona::Persona;
 use super::super::shapes::Facts;
-use super::super::state::Shared;
+use super::super::shared::Shared;
 use super::super::text::chain::{chain, token_count};
 use super::super::text::{Billing, Rendered, Style, expected_text, render};
 
@@ -59,7 +59,7 @@ pub(super) fn prepare(
     let rendered = rendered(options, api, &body)?;
     let prompt_tokens = token_count(rendered.text.len());
     let prompt_hash = rendered.hash();
-    let limit = options.context_tokens();
+    let limit = options.sequence_tokens_max();
     if prompt_tokens >= limit {
         return Err(Failure::TooLong { tokens: prompt_tokens, limit });
     }

@@ -11,7 +11,7 @@ use super::super::clock::unix_ms;
 use super::super::errors::Failure;
 use super::super::http::{BodyError, Conn, Framing, Head, HeadError, NoHead, Reply, push_head};
 use super::super::persona::Persona;
-use super::super::state::{Life, Phase, Shared};
+use super::super::shared::{Life, Phase, Shared};
 use super::generate::infer;
 use super::plain::{Answer, answer};
 use super::route::{Route, route};

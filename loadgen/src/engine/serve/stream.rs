@@ -7,13 +7,14 @@ use std::sync::Arc;
 use tokio::time::Duration;
 
 use super::super::clock::unix_ms;
+use super::super::core::Progress;
 use super::super::errors::Failure;
 use super::super::faults::CutHow;
 use super::super::http::{Conn, Framing, Head, Reply, push_chunk, push_head};
 use super::super::persona::{HeadTiming, Persona};
 use super::super::shapes::events::Events;
 use super::super::shapes::{self, Facts};
-use super::super::state::{Phase, Progress, Shared, Ticket};
+use super::super::shared::{Phase, Shared, Ticket};
 use super::super::text::words::push_token;
 use super::session::{Next, hold_head};
 
