@@ -201,10 +201,11 @@ async fn patrol(shared: &'static Published, insight: Arc<Insight>, progress: Arc
             (0..=u16::MAX).map(BackendId).zip(&shared.upstreams).zip(&insight.backends)
         {
             let failing = upstream.failures() >= BREAKER_FAILURES;
-            if failing && !backend.report(|report| report.breaker_open) {
-                if let Some(wake) = progress.wake(id) {
-                    wake.notify_one();
-                }
+            if failing
+                && !backend.report(|report| report.breaker_open)
+                && let Some(wake) = progress.wake(id)
+            {
+                wake.notify_one();
             }
         }
     }

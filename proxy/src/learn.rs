@@ -182,10 +182,10 @@ impl Learner {
     /// Applies what the record teaches; its blocks are used up.
     fn learn(&mut self, record: &mut Record) -> Lesson {
         let Some(backend) = record.backend else { return Lesson::Nothing };
-        if record.times.first_byte.is_some() {
-            if let Some(upstream) = self.shared.upstream(backend) {
-                upstream.note_alive(record.times.end.millis());
-            }
+        if record.times.first_byte.is_some()
+            && let Some(upstream) = self.shared.upstream(backend)
+        {
+            upstream.note_alive(record.times.end.millis());
         }
         if evidence::succeeded(record) {
             self.learn_ratio(record);
