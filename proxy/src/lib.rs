@@ -1,6 +1,10 @@
 //! The data path and the process around it. It alone knows sockets, JSON and HTTP.
 //!
 //! Top to bottom in the order a request meets them, then what stands around the data path.
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 pub mod cli;
 pub mod demo;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use config::Config;
+use config::{Config, UnknownModel};
 use crossbeam::queue::ArrayQueue;
 use index::{BackendSet, FingerprintKey, Fleet, IndexHandle, Millis};
 
@@ -319,6 +319,14 @@ impl Published {
     /// Facts of a backend.
     pub fn upstream(&self, id: index::BackendId) -> Option<&Upstream> {
         self.upstreams.get(usize::from(id.0))
+    }
+
+    /// The backends for a model: its pool, or all of them when no model was named, when any name will do,
+    /// or while some backend has not told its models yet.
+    pub fn pool_of<'r>(&self, routes: &'r Routes, model: Option<&str>) -> Option<&'r Pool> {
+        let Some(model) = model else { return Some(&routes.all) };
+        let any = self.config.unknown_model == UnknownModel::Any || !routes.complete;
+        routes.pools.get(model).or_else(|| any.then_some(&routes.all))
     }
 
     /// Gives a note to the learn thread, or drops and counts it.

@@ -178,7 +178,9 @@ fn publish(
     let upstreams = config.backends.iter().map(upstream_of).collect();
     apply_configured_limits(&config, &fleet);
     let routes = first_routes(&config);
-    let sessions_per_shard_max = sessions_max(&config).div_ceil(shards);
+    // The kernel spreads connections unevenly: a shard may take half as many again as its share.
+    let share = sessions_max(&config).div_ceil(shards);
+    let sessions_per_shard_max = share.saturating_add(share / 2).min(sessions_max(&config));
     Ok(Box::leak(Box::new(Published::new(Parts {
         config,
         fleet,
@@ -232,8 +234,9 @@ fn first_routes(config: &Config) -> Routes {
             pool.backends.insert(backend_id(number));
         }
     }
+    let complete = config.backends.iter().all(|backend| !backend.models.is_empty());
     let all = Pool { model: "".into(), backends: all, learned: Arc::new(Learned::default()) };
-    Routes { pools, all, complete: false, models_openai: Vec::new(), models_anthropic: Vec::new() }
+    Routes { pools, all, complete, models_openai: Vec::new(), models_anthropic: Vec::new() }
 }
 
 fn new_pool(model: &str) -> Pool {
@@ -307,7 +310,10 @@ fn start_shards(
                 if let Some(core) = core {
                     core_affinity::set_for_current(core);
                 }
-                shard::run(shared, number, seed, of_shard, |driver| drop(tell.send(driver)))
+                shard::run(shared, number, seed, of_shard, |driver| {
+                    // The starter waits for exactly this; if it is gone, so is the process.
+                    let _ = tell.send(driver);
+                })
             })
             .map_err(|e| StartError::new("start a shard", e))?;
         match told.recv() {

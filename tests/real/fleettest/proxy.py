@@ -1,0 +1,88 @@
+"""Shearwater itself: one process in front of given engines, and its admin address."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from . import engine, wire
+
+BINARY = os.environ["SHEARWATER_BIN"]
+READY_S = 20
+# A drain waits for running replies; at the end of a test there are none.
+END_S = 20
+
+
+@dataclass
+class Proxy:
+    port: int
+    admin: int
+    process: subprocess.Popen
+    log: str
+
+    def in_flight(self):
+        """Requests that hold a place on any backend."""
+        return sum(b["in_flight"] for b in wire.get_json(self.admin, "/admin/backends")["backends"])
+
+    def ready(self):
+        if self.process.poll() is not None:
+            raise RuntimeError(f"shearwater ended with {self.process.returncode}:\n{tail(self.log)}")
+        try:
+            return wire.request(self.admin, "GET", "/readyz").status == 200
+        except OSError:
+            return False
+
+
+def settings(port, admin, policy, backends, kv_tokens):
+    """The configuration file. llama.cpp does not tell how large its pool is, so `kv_tokens` does."""
+    lines = [
+        f'listen = "{wire.HOST}:{port}"',
+        f'admin = "{wire.HOST}:{admin}"',
+        f'[routing]\npolicy = "{policy}"',
+        "[timeouts]\ndrain_grace_ms = 0",
+    ]
+    for backend in backends:
+        lines.append(f'[[backend]]\nurl = "http://{wire.HOST}:{backend.port}"\nname = "{backend.name}"')
+        if kv_tokens:
+            lines.append(f"kv_tokens = {kv_tokens}")
+    return "\n".join(lines) + "\n"
+
+
+def tail(path, lines=20):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return "".join(file.readlines()[-lines:])
+
+
+def end(process):
+    process.terminate()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def shearwater(backends, policy="cost", kv_tokens=None):
+    """Runs until the way out; its directory is kept only if something went wrong."""
+    directory = tempfile.mkdtemp(prefix="shearwater-")
+    port, admin = engine.free_ports(2)
+    file, log = f"{directory}/shearwater.toml", f"{directory}/log"
+    with open(file, "w", encoding="utf-8") as text:
+        text.write(settings(port, admin, policy, backends, kv_tokens))
+    with open(log, "w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            [BINARY, "--config", file], stdout=output, stderr=output, start_new_session=True
+        )
+    proxy = Proxy(port, admin, process, log)
+    try:
+        if wire.wait_until(proxy.ready, READY_S, step_s=0.05) is None:
+            raise RuntimeError(f"shearwater is not ready after {READY_S} s:\n{tail(log)}")
+        yield proxy
+    except BaseException:
+        end(process)
+        raise
+    end(process)
+    shutil.rmtree(directory)

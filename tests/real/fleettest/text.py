@@ -1,0 +1,13 @@
+"""Seeded prose: the same seed gives the same words, different seeds share no long run of them."""
+
+import random
+
+WORDS = (
+    "river stone light paper window garden number method return import class value string list "
+    "error result table index branch commit deploy module server client message header stream"
+).split()
+
+
+def words(seed, count):
+    choice = random.Random(seed).choice
+    return " ".join(choice(WORDS) for _ in range(count))
