@@ -207,6 +207,7 @@ impl<'s> Exchange<'s> {
             client: self.client,
             gone,
             upstream: &socket,
+            backend,
             reply: &mut reply,
             framing,
             dialect: self.api.dialect(),

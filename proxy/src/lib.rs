@@ -1,6 +1,6 @@
 //! The data path and the process around it. It alone knows sockets, JSON and HTTP.
 //!
-//! Top to bottom in the order a request meets them, then what stands around the data path.
+//! ARCHITECTURE.md names each module in the order a request meets it.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
@@ -47,6 +47,7 @@ pub mod metrics;
 mod metrics_names;
 pub mod pool;
 pub mod published;
+pub mod rehearse;
 pub mod retry;
 pub mod ring;
 pub mod socket;

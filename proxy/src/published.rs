@@ -329,6 +329,13 @@ impl Published {
         routes.pools.get(model).or_else(|| any.then_some(&routes.all))
     }
 
+    /// Notes that a backend sent something: see [`Upstream::note_alive`].
+    pub fn note_alive(&self, id: index::BackendId, now: Millis) {
+        if let Some(upstream) = self.upstream(id) {
+            upstream.note_alive(now);
+        }
+    }
+
     /// Gives a note to the learn thread, or drops and counts it.
     pub fn note(&self, note: Note) {
         if self.notes.push(note).is_err() {

@@ -140,6 +140,7 @@ impl Exchange<'_> {
             ReplyClass::Served | ReplyClass::CallersFault => {
                 if let Some(upstream) = self.shard.shared.upstream(backend) {
                     upstream.note_success();
+                    upstream.note_alive(clock::now().millis());
                 }
                 Some(Found::Reply(Box::new(held), slot, backend))
             }

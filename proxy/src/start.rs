@@ -15,6 +15,7 @@ use index::{BackendId, BackendSet, FingerprintKey, Fleet, FleetConfig, Limits, P
 
 use crate::limits::{DESCRIPTORS_RESERVED, LISTEN_BACKLOG};
 use crate::published::{Learned, Parts, Phase, Pool, Published, Routes, Upstream};
+use crate::rehearse::Rehearsal;
 use crate::{control, learn, shard};
 
 /// Why a proxy could not start.
@@ -81,8 +82,10 @@ pub fn start(config: Config, options: StartOptions) -> Result<Running, StartErro
     let (writer, index) = index::index(index_config(&config));
     let shared = publish(config, index, shard_count)?;
     let learn = learn::start(shared, writer).map_err(|e| StartError::new("start learning", e))?;
-    let control_options =
-        control::Options { signals: options.take_signals, ..control::Options::default() };
+    let control_options = control::Options {
+        signals: options.take_signals,
+        explain: Some(Box::new(Rehearsal::new(shared))),
+    };
     let control = control::start(shared, &learn, admin_listener, control_options)
         .map_err(|e| StartError::new("start the control thread", e))?;
     let (drivers, shards) = start_shards(shared, &mut listeners)?;
