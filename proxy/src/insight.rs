@@ -215,9 +215,8 @@ impl BackendInsight {
 
     /// Publishes what the evidence budget and the reading of reports follow from.
     pub fn set_cache(&self, reading: &Reading) {
-        let tokens = reading.cache_tokens.or(reading.kv_tokens).unwrap_or(0);
         // Relaxed: each figure stands alone, and the learn thread looks again every second.
-        self.cache_tokens.store(tokens, Ordering::Relaxed);
+        self.cache_tokens.store(reading.kv_tokens.unwrap_or(0), Ordering::Relaxed);
         // Relaxed: as above.
         self.caches_more.store(reading.caches_more, Ordering::Relaxed);
         // Relaxed: as above.

@@ -57,7 +57,6 @@ impl Props {
         Reading {
             slots: Some(self.slots).filter(|slots| *slots > 0),
             kv_tokens: Some(pool).filter(|tokens| *tokens > 0),
-            cache_tokens: Some(all).filter(|tokens| *tokens > 0),
             // It saves what its slots drop in a cache in main memory whose size it does not tell.
             caches_more: true,
             signs: Signs { identity: Some(self.identity.clone()), ..Signs::default() },
@@ -145,7 +144,6 @@ mod tests {
     fn props_give_slots_and_the_smaller_pool() {
         let reading = props(PROPS.as_bytes()).unwrap().reading(false);
         assert_eq!((reading.slots, reading.kv_tokens), (Some(2), Some(2048)));
-        assert_eq!(reading.cache_tokens, Some(4096));
         assert!(reading.caches_more);
     }
 

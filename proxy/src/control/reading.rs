@@ -9,9 +9,7 @@ pub struct Reading {
     pub slots: Option<u32>,
     /// Tokens of its KV pool that requests in flight may take.
     pub kv_tokens: Option<u64>,
-    /// Tokens it can keep as cached prefixes, where that differs from the pool.
-    pub cache_tokens: Option<u64>,
-    /// Whether `cache_tokens` (or `kv_tokens`) is only a part of what it keeps: it spills to memory of unknown size.
+    /// Whether the pool is only a part of what it keeps as prefixes: it spills to memory of unknown size.
     pub caches_more: bool,
     /// Tokens in one page of its cache: reuse is reported in whole pages.
     pub page_tokens: Option<u32>,
@@ -32,7 +30,6 @@ impl Reading {
     pub fn with_facts(mut self, facts: &Reading) -> Reading {
         self.slots = self.slots.or(facts.slots);
         self.kv_tokens = self.kv_tokens.or(facts.kv_tokens);
-        self.cache_tokens = self.cache_tokens.or(facts.cache_tokens);
         self.page_tokens = self.page_tokens.or(facts.page_tokens);
         self.caches_more |= facts.caches_more;
         self.signs.identity = self.signs.identity.or_else(|| facts.signs.identity.clone());

@@ -234,7 +234,13 @@ impl Watch {
             Some(why) => report.probe.failed(now(), why),
         });
         match self.vitals.note(sign, flowing, self.rules()) {
-            Some(Change::Down) => self.went_down(complaint.as_deref().unwrap_or_default()),
+            Some(Change::Down) => {
+                if self.settings.kind == Kind::Auto && *sign == Sign::Refused {
+                    // Whatever comes back there may be another engine.
+                    self.upstream.set_kind(EngineKind::Unknown);
+                }
+                self.went_down(complaint.as_deref().unwrap_or_default());
+            }
             Some(Change::Up { was_refused }) => self.came_up(was_refused),
             None => {}
         }
@@ -274,10 +280,6 @@ impl Watch {
             report.down_reason = None;
         });
         self.say(Level::Info, "it is up".to_owned());
-        if self.settings.kind == Kind::Auto && was_refused {
-            self.upstream.set_kind(EngineKind::Unknown);
-            self.due.probe = Millis(0);
-        }
         self.scraper.forget();
         self.due.listing = Millis(0);
         self.due.scrape = Millis(0);

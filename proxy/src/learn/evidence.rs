@@ -46,7 +46,11 @@ pub(crate) struct Reported {
 
 /// Whether a request was answered whole and well, so that its figures can be trusted.
 pub(crate) fn succeeded(record: &Record) -> bool {
-    record.end == End::Complete && (200..300).contains(&record.status)
+    record.end == End::Complete && is_good(record.status)
+}
+
+fn is_good(status: u16) -> bool {
+    (200..300).contains(&status)
 }
 
 /// What a record teaches about its blocks.
@@ -58,12 +62,9 @@ pub(crate) fn lesson(record: &Record, page_tokens: u32, block_bytes: u32) -> Les
     if !succeeded(record) {
         let left = matches!(record.end, End::ClientGone | End::ClientStalled);
         // Whoever leaves may leave a computed prefix behind; whoever got content surely does.
-        let computed = left || record.times.first_byte.is_some() && record.status < 400;
-        return if computed {
-            Lesson::Nothing
-        } else {
-            Lesson::NeverRan { held_blocks: predicted_blocks }
-        };
+        let computed = left || record.times.first_byte.is_some() && is_good(record.status);
+        let never_ran = Lesson::NeverRan { held_blocks: predicted_blocks };
+        return if computed { Lesson::Nothing } else { never_ran };
     }
     let usage = record.usage.as_ref();
     let tokens = usage.and_then(|usage| Some((usage.prompt_tokens, usage.cached_tokens?)));
