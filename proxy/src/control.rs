@@ -33,9 +33,10 @@ use index::BackendId;
 use tokio::sync::watch as stages;
 
 use crate::admin::{Admin, Explain};
+use crate::clock;
 use crate::insight::Insight;
 use crate::learn;
-use crate::limits::{BREAKER_FAILURES, PATROL_MS};
+use crate::limits::{AFFINITY_SWEEP_MS, BREAKER_FAILURES, PATROL_MS};
 use crate::published::{Phase, Published};
 use lifecycle::Stage;
 use progress::Progress;
@@ -146,6 +147,7 @@ impl Control {
         }
         tokio::spawn(publish(shared, Arc::clone(&insight), Arc::clone(&progress)));
         tokio::spawn(patrol(shared, Arc::clone(&insight), progress));
+        tokio::spawn(forget_idle(shared));
         if let Some(sender) = signals {
             tokio::spawn(lifecycle::signals(sender, Arc::clone(&insight)));
         }
@@ -208,6 +210,15 @@ async fn patrol(shared: &'static Published, insight: Arc<Insight>, progress: Arc
                 wake.notify_one();
             }
         }
+    }
+}
+
+/// Lets go of conversations that have been idle for too long, so that they no longer count as held.
+async fn forget_idle(shared: &'static Published) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(AFFINITY_SWEEP_MS));
+    loop {
+        ticks.tick().await;
+        shared.fleet.affinity().sweep(&shared.fleet, clock::now().millis());
     }
 }
 

@@ -85,6 +85,8 @@ pub const WAIT_AGEING_TOKENS_PER_MS: u64 = 1;
 /// Notes from the shards waiting for the learn thread. At 100,000 requests a second this is 80 ms; a full
 /// queue drops the note and counts it, it never makes a shard wait.
 pub const NOTES_MAX: usize = 16 * 1024;
+/// How often conversations that have been idle for too long are let go, ms; they idle for half an hour.
+pub const AFFINITY_SWEEP_MS: u64 = 60_000;
 /// Bytes of a model's name kept in records, logs and metrics.
 pub const MODEL_NAME_BYTES_MAX: usize = 128;
 /// Bytes of a path kept in records and logs.

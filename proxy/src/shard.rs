@@ -199,6 +199,8 @@ async fn serve(
         if since_sweep >= POOL_SWEEP_MS {
             since_sweep = 0;
             shard.pools.sweep(clock::now().millis());
+            // A reader pins the snapshot it last saw; an idle shard must let go of it too.
+            shard.reader.borrow_mut().load();
             stats.set(Level::UpstreamIdle, shard.pools.idle_count() as u64);
         }
         if shard.has_ended(&listening) {

@@ -3,18 +3,17 @@
 //! The demo, the tests and the command line all start it here. What is shared by the threads is made
 //! once and lives as long as the process: a reservation held by a stream must never outlive its fleet.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use config::{Config, Policy};
-use index::{BackendId, BackendSet, FingerprintKey, Fleet, FleetConfig, Limits, PolicyKind};
+use index::{BackendId, FingerprintKey, Fleet, FleetConfig, Limits, PolicyKind};
 
+use crate::control::models;
 use crate::limits::{DESCRIPTORS_RESERVED, LISTEN_BACKLOG};
-use crate::published::{Learned, Parts, Phase, Pool, Published, Routes, Upstream};
+use crate::published::{Parts, Phase, Published, Upstream};
 use crate::rehearse::Rehearsal;
 use crate::{control, learn, shard};
 
@@ -112,7 +111,7 @@ impl Running {
         )
     }
 
-    /// Waits until the proxy has drained, after a signal or [`Running::leave`].
+    /// Waits until the proxy has drained, after a signal or [`Running::stop`].
     pub fn wait(self) {
         for shard in self.shards {
             // A shard that panicked has ended; there is nobody left to tell but the exit.
@@ -180,7 +179,8 @@ fn publish(
     };
     let upstreams = config.backends.iter().map(upstream_of).collect();
     apply_configured_limits(&config, &fleet);
-    let routes = first_routes(&config);
+    // What the configuration says, before any engine was asked.
+    let routes = models::Catalog::default().routes(&models::configured(&config));
     // The kernel spreads connections unevenly: a shard may take half as many again as its share.
     let share = sessions_max(&config).div_ceil(shards);
     let sessions_per_shard_max = share.saturating_add(share / 2).min(sessions_max(&config));
@@ -224,30 +224,6 @@ fn apply_configured_limits(config: &Config, fleet: &Fleet) {
 /// The id of the backend at this place of the configuration, which bounds how many there are.
 pub fn backend_id(number: usize) -> BackendId {
     BackendId(u16::try_from(number).unwrap_or(u16::MAX))
-}
-
-/// Routes before any engine was asked: what the configuration says, and everything for the rest.
-fn first_routes(config: &Config) -> Routes {
-    let mut all = BackendSet::with_capacity(config.backends.len());
-    let mut pools: HashMap<Box<str>, Pool> = HashMap::new();
-    for (number, backend) in config.backends.iter().enumerate() {
-        all.insert(backend_id(number));
-        for model in &backend.models {
-            let pool = pools.entry(model.as_str().into()).or_insert_with(|| new_pool(model));
-            pool.backends.insert(backend_id(number));
-        }
-    }
-    let complete = config.backends.iter().all(|backend| !backend.models.is_empty());
-    let all = Pool { model: "".into(), backends: all, learned: Arc::new(Learned::default()) };
-    Routes { pools, all, complete, models_openai: Vec::new(), models_anthropic: Vec::new() }
-}
-
-fn new_pool(model: &str) -> Pool {
-    Pool {
-        model: model.into(),
-        backends: BackendSet::default(),
-        learned: Arc::new(Learned::default()),
-    }
 }
 
 /// Two descriptors a proxied stream, some kept back for everything else.
