@@ -5,7 +5,11 @@
 //! Absolute times mean little on a busy machine: compare cases of one run.
 #![forbid(unsafe_code)]
 
-use std::time::Instant;
+mod clock;
+mod output;
+
+use clock::timed;
+use output::print;
 
 /// Batches of a measured run.
 const BATCHES: usize = 31;
@@ -65,18 +69,4 @@ fn calibrate(operation: &mut impl FnMut() -> u64) -> u64 {
         }
         count *= 4;
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a stop-watch reads the clock")]
-fn timed(count: u64, operation: &mut impl FnMut() -> u64, checksum: &mut u64) -> u128 {
-    let start = Instant::now();
-    for _ in 0..count {
-        *checksum = checksum.rotate_left(5) ^ std::hint::black_box(operation());
-    }
-    start.elapsed().as_nanos()
-}
-
-#[expect(clippy::print_stdout, reason = "a benchmark's output is its result")]
-fn print(line: &str) {
-    println!("{line}");
 }

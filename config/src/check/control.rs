@@ -68,7 +68,7 @@ pub(super) fn log(mut section: Section<'_>, problems: &mut Vec<Problem>) -> Log 
 
 fn access(section: &mut Section<'_>) -> AccessLog {
     match section.string("access") {
-        None => AccessLog::Off,
+        None => AccessLog::Stdout,
         Some((_, "off")) => AccessLog::Off,
         Some((_, "stdout")) => AccessLog::Stdout,
         Some((_, path)) if path.contains('/') => AccessLog::File(PathBuf::from(path)),
