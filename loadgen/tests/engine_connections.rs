@@ -22,6 +22,11 @@ fn endless(persona: Persona) -> EngineOptions {
     options
 }
 
+/// How long to wait for something that will come, or, if it will not, to be convinced of it.
+fn patience(comes: bool) -> Duration {
+    if comes { engine_support::PATIENCE } else { Duration::from_millis(200) }
+}
+
 #[tokio::test]
 async fn heads_carry_each_engines_headers() {
     let engine = start(options(Persona::LlamaCpp));
@@ -68,8 +73,9 @@ async fn a_queued_stream_has_its_head_at_once_only_at_vllm() {
         let mut queued = Client::connect(engine.addr()).await;
         queued.send("POST", CHAT, &chat_stream("b")).await;
         eventually(&engine, "a waiting request", |state| state.waiting == 1).await;
-        let head = timeout(Duration::from_millis(200), queued.head()).await;
-        assert_eq!(head.is_ok(), persona == Persona::Vllm, "{persona}");
+        let at_once = persona == Persona::Vllm;
+        let head = timeout(patience(at_once), queued.head()).await;
+        assert_eq!(head.is_ok(), at_once, "{persona}");
     }
 }
 
@@ -83,7 +89,7 @@ async fn llamacpps_head_comes_with_the_slot_and_sglangs_with_the_first_event() {
         let mut client = Client::connect(engine.addr()).await;
         client.send("POST", CHAT, &chat_stream("a")).await;
         eventually(&engine, "a running request", |state| state.running == 1).await;
-        let head = timeout(Duration::from_millis(300), client.head()).await;
+        let head = timeout(patience(with_slot), client.head()).await;
         assert_eq!(head.is_ok(), with_slot, "{persona}");
     }
 }
@@ -96,7 +102,7 @@ async fn llamacpp_closes_after_a_stream_although_it_promised_to_keep_alive() {
     assert_eq!(reply.head.get("connection"), None);
     let done = Instant::now();
     assert_eq!(client.end().await, Broken::Closed(Vec::new()));
-    assert!(done.elapsed() < Duration::from_secs(1), "long before the idle timeout");
+    assert!(done.elapsed() < Duration::from_secs(4), "before the idle timeout");
 }
 
 #[tokio::test]
@@ -243,7 +249,7 @@ async fn generation_stops_when_the_client_of_a_stream_leaves() {
         let left = Instant::now();
         drop(client);
         let stopped = eventually(&engine, "the end", |state| state.running == 0).await;
-        assert!(left.elapsed() < Duration::from_secs(2), "{persona}: {:?}", left.elapsed());
+        assert!(left.elapsed() < Duration::from_secs(10), "{persona}: {:?}", left.elapsed());
         assert_eq!(
             (stopped.aborted, stopped.finished, stopped.kv_blocks_in_use),
             (1, 0, 0),

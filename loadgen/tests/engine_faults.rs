@@ -133,17 +133,17 @@ async fn refused_connections_come_back_on_the_same_port() {
 
 #[tokio::test]
 async fn a_slow_head_holds_back_wholes_and_streams() {
-    let engine = with(Persona::Vllm, Faults { slow_head_ms: 200, ..Faults::default() });
+    let engine = with(Persona::Vllm, Faults { slow_head_ms: 400, ..Faults::default() });
     for body in [chat("hi"), chat_stream("hi")] {
         let mut client = Client::connect(engine.addr()).await;
         let asked = Instant::now();
         client.send("POST", CHAT, &body).await;
         client.head().await.unwrap();
-        assert!(asked.elapsed() >= Duration::from_millis(200));
+        assert!(asked.elapsed() >= Duration::from_millis(400));
     }
     let asked = Instant::now();
     get(&engine, "/sim/state").await;
-    assert!(asked.elapsed() < Duration::from_millis(200));
+    assert!(asked.elapsed() < Duration::from_millis(400));
 }
 
 #[tokio::test]

@@ -19,6 +19,9 @@ pub(crate) enum BodyError {
 impl Conn {
     /// The body that belongs to `head`.
     pub(crate) async fn body(&mut self, head: &Head, bytes_max: usize) -> Result<Bytes, BodyError> {
+        if head.content_length > bytes_max {
+            return Err(BodyError::TooLarge);
+        }
         let missing = head.chunked || head.content_length > self.ahead.len();
         if head.expects_continue && missing {
             let go_on = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -26,9 +29,6 @@ impl Conn {
         }
         if head.chunked {
             return self.chunked_body(bytes_max).await;
-        }
-        if head.content_length > bytes_max {
-            return Err(BodyError::TooLarge);
         }
         self.need(head.content_length).await?;
         let body = self.ahead.split_to(head.content_length).freeze();
@@ -60,7 +60,11 @@ impl Conn {
         let line = self.line().await?;
         let digits = line.as_ref().split(|byte: &u8| *byte == b';').next().unwrap_or_default();
         let digits = std::str::from_utf8(digits).map_err(|_| BodyError::Malformed)?;
-        usize::from_str_radix(digits.trim(), 16).map_err(|_| BodyError::Malformed)
+        let digits = digits.trim();
+        if digits.starts_with('+') {
+            return Err(BodyError::Malformed);
+        }
+        usize::from_str_radix(digits, 16).map_err(|_| BodyError::Malformed)
     }
 
     async fn line(&mut self) -> Result<BytesMut, BodyError> {

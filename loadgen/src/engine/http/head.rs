@@ -83,7 +83,12 @@ impl Head {
     ) -> Result<(), HeadError> {
         let is = |other: &str| name.eq_ignore_ascii_case(other);
         if is("content-length") {
+            // A sign would pass the number parser; it is no length.
+            let digits = value.bytes().all(|byte| byte.is_ascii_digit());
             let given: usize = value.parse().map_err(|_| HeadError::Malformed)?;
+            if !digits {
+                return Err(HeadError::Malformed);
+            }
             if length.is_some_and(|before| before != given) {
                 return Err(HeadError::Malformed);
             }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::clock::iso_date;
 use super::super::model::Params;
 use super::super::options::EngineOptions;
 use super::super::state::Snapshot;
@@ -48,7 +49,7 @@ pub(in super::super) fn sglang_loads(options: &EngineOptions, at: &Snapshot, now
     let params = &options.params;
     let (used, pool) = (used_tokens(params, at), params.kv_tokens());
     let hit_rate = share(at.counters.cached_tokens, at.counters.prompt_tokens);
-    json!({"timestamp": now_ms as f64 / 1e3, "version": VERSION, "accelerator": null, "num_accelerators": 1,
+    json!({"timestamp": iso_date(now_ms), "version": VERSION, "accelerator": null, "num_accelerators": 1,
         "loads": [{"timestamp": now_ms as f64 / 1e3, "dp_rank": 0, "num_running_reqs": at.load.running,
             "num_waiting_reqs": at.load.waiting, "num_waiting_uncached_tokens": at.load.pending_tokens,
             "num_used_tokens": used, "num_total_tokens": used, "num_active_tokens": used,

@@ -149,21 +149,25 @@ impl Engine {
     /// Handles the topmost entry of the token clock.
     fn next_token(&mut self) {
         let Some(Reverse((key, id))) = self.decodes.pop() else { return };
+        let mut left = false;
         if let Some(job) = self.jobs.get(&id)
             && job.stage == Stage::Decoding(key)
         {
             let all = job.request.reply_tokens;
             let produced = if self.params.token_events { job.produced + 1 } else { all };
-            self.produce(id, produced);
+            left = self.produce(id, produced);
         }
         self.drop_stale_decodes();
-        self.schedule();
+        // Nothing can start unless something left: most tokens change nothing for anyone else.
+        if left {
+            self.schedule();
+        }
     }
 
-    /// A running request has `produced` tokens now.
-    fn produce(&mut self, id: RequestId, produced: u32) {
+    /// A running request has `produced` tokens now. True if it, or all of them, left their slots by it.
+    fn produce(&mut self, id: RequestId, produced: u32) -> bool {
         let now = self.pace.decoded();
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(job) = self.jobs.get_mut(&id) else { return false };
         let before = job.produced;
         // From the entry handled, not from now: a token that came a microsecond late must not delay the ones after it.
         let from = if let Stage::Decoding(key) = job.stage { key } else { now };
@@ -176,7 +180,7 @@ impl Engine {
         self.counters.generated_tokens += u64::from(produced - before);
         if !self.grow(id) {
             self.overflow();
-            return;
+            return true;
         }
         self.emit(id, EventKind::Token { produced });
         if left == 0 {
@@ -184,6 +188,7 @@ impl Engine {
         } else {
             self.decodes.push(Reverse((key, id)));
         }
+        left == 0
     }
 
     /// With memory on demand a reply takes a block when it needs one; false if there is none.
