@@ -31,8 +31,8 @@ const TAG_BYTES_MAX: usize = 64;
 const SLOTS: Bound = Bound {
     default: 0,
     min: 1,
-    max: 65_535,
-    why: "a backend runs at least one request, and slots are counted in 16 bits",
+    max: 1_048_575,
+    why: "a backend runs at least one request, and slots are counted in 20 bits",
 };
 const KV_TOKENS: Bound = Bound {
     default: 0,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use config::{AccessLog, Config};
+use config::{AccessLog, Config, Kind, Policy};
 
 const EXAMPLE: &str = include_str!("../example.toml");
 
@@ -136,6 +136,15 @@ fn typed_values_arrive_in_their_units() {
     assert_eq!(config.log.access, AccessLog::File("./quote\"d \\ path.log".into()));
     assert_eq!(config.backends[0].origin.authority(), "gpu-1.example.org:80");
     assert_eq!(config.backends[1].name, "[::1]:8000");
+}
+
+#[test]
+fn every_name_stands_for_one_value() {
+    for name in ["round_robin", "random", "least_requests", "power_of_two", "session", "prefix"] {
+        assert_eq!(Policy::from_name(name).map(Policy::name), Some(name));
+    }
+    assert_eq!(Policy::from_name("Cost"), None);
+    assert_eq!(Kind::from_name("llamacpp"), Some(Kind::LlamaCpp));
 }
 
 #[test]

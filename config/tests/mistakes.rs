@@ -223,8 +223,8 @@ fn backends_are_checked() {
         ),
         (
             "[[backend]]\nurl = \"http://b:1\"\nslots = 0",
-            "3: backend[1].slots = 0: must be from 1 to 65535: a backend runs at least one \
-             request, and slots are counted in 16 bits",
+            "3: backend[1].slots = 0: must be from 1 to 1048575: a backend runs at least one \
+             request, and slots are counted in 20 bits",
         ),
         (
             "[[backend]]\nurl = \"http://b:1\"\ntags = [\"a\", \"a\"]",

@@ -161,7 +161,8 @@ impl Picker {
     }
 
     /// Makes the choice visible to the decisions that follow, of every shard.
-    fn record(&self, fleet: &Fleet, ask: &Ask<'_>, chosen: &LoadView) {
+    fn record(&mut self, fleet: &Fleet, ask: &Ask<'_>, chosen: &LoadView) {
+        self.policy.placed(chosen.id);
         fleet.recent().record(ask.blocks, chosen.overlap_blocks, chosen.id, ask.now);
         if let Some(key) = ask.conversation {
             fleet.affinity().set(fleet, key, chosen.id, ask.now);

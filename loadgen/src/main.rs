@@ -22,6 +22,7 @@ struct CommandLine {
     command: Command,
 }
 
+/// One variant for each thing the binary does; each carries its own arguments.
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Box<RunArgs>),

@@ -230,8 +230,9 @@ fn first_routes(config: &Config) -> Routes {
             pool.backends.insert(backend_id(number));
         }
     }
+    let complete = config.backends.iter().all(|backend| !backend.models.is_empty());
     let all = Pool { model: "".into(), backends: all, learned: Arc::new(Learned::default()) };
-    Routes { pools, all, complete: false, models_openai: Vec::new(), models_anthropic: Vec::new() }
+    Routes { pools, all, complete, models_openai: Vec::new(), models_anthropic: Vec::new() }
 }
 
 fn new_pool(model: &str) -> Pool {

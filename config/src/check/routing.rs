@@ -44,8 +44,8 @@ const AFFINITY_ENTRIES: Bound = Bound {
 const AFFINITY_IDLE_S: Bound = Bound {
     default: 1_800,
     min: 1,
-    max: 604_800,
-    why: "no cache keeps a conversation for longer than a week",
+    max: 43_200,
+    why: "ages are kept as 16-bit seconds, which wrap after 18 hours",
 };
 const OUTPUT_TOKENS_DEFAULT: Bound = Bound {
     default: 512,

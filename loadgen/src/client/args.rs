@@ -38,7 +38,8 @@ Examples:
   shearwater-loadgen run --url http://127.0.0.1:8080 --shape claude-code \\
       --conversations 200 --turns 40 --think-ms 15000 --duration 10m --model house-coder
 
-  # 8,000 streams read at 200 bytes a second over two threads.
+  # 8,000 streams read at 200 bytes a second over two threads. Each stream is an open file:
+  # raise the limit first (ulimit -n).
   shearwater-loadgen run --url http://127.0.0.1:8080 --conversations 8000 --turns 1 \\
       --slow-reader 200 --max-tokens 500 --threads 2
 

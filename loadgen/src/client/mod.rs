@@ -7,6 +7,19 @@
 //!
 //! Time is measured from the intended send time, so that a server that stalls is charged for the
 //! requests that had to wait meanwhile ("coordinated omission", Tene 2013).
+//!
+//! ```no_run
+//! # async fn watch() -> Result<(), loadgen::client::Error> {
+//! use loadgen::client::{Options, Workload};
+//!
+//! let handle = Workload::start(Options::new("http://127.0.0.1:8080"))?;
+//! let live = handle.snapshot();
+//! assert_eq!(live.in_flight, live.sent - live.done);
+//! handle.ended().await;
+//! assert_eq!(handle.report().requests.failed, 0);
+//! # Ok(())
+//! # }
+//! ```
 
 mod arrival;
 mod body;
@@ -22,12 +35,14 @@ mod library;
 mod live;
 mod open;
 mod options;
+mod reading;
+mod recorder;
 mod reply;
 mod seed;
 mod silence;
 mod sse;
-mod stats;
 mod stop;
+mod tally;
 mod text;
 mod trace;
 mod workload;

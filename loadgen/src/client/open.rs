@@ -9,7 +9,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::runtime::Handle as RuntimeHandle;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
+use super::Error;
 use super::conversation::Conversation;
 use super::exchange::Ask;
 use super::options::TraceOptions;
@@ -26,23 +28,26 @@ pub(crate) enum Arrival {
     Recorded(Entry, Arc<TraceOptions>),
 }
 
-/// Sends `arrivals` at their times, given from the start of the workload. Returns when the last
-/// one has been sent, not when it has been answered.
-pub(crate) async fn issue<I>(shared: &Arc<Shared>, arrivals: I, alive: Alive)
+/// Begins to send `arrivals` at their times, given from the start of the workload. The receiver
+/// ends when the last one has been sent, not when it has been answered.
+pub(crate) fn start<I>(
+    shared: &Arc<Shared>,
+    arrivals: I,
+    runtime: &RuntimeHandle,
+    alive: Alive,
+) -> Result<oneshot::Receiver<()>, Error>
 where
     I: Iterator<Item = (Duration, Arrival)> + Send + 'static,
 {
-    let (issued, all_issued) = oneshot::channel::<()>();
-    let (shared, runtime) = (shared.clone(), RuntimeHandle::current());
+    let (issuing, issued) = oneshot::channel::<()>();
+    let (shared, runtime) = (shared.clone(), runtime.clone());
     let thread = std::thread::Builder::new().name("loadgen-time".to_owned());
-    let started = thread.spawn(move || {
+    let keep = move || {
         keep_time(&shared, arrivals, &runtime, &alive);
-        drop((alive, issued));
-    });
-    if started.is_ok() {
-        // Dropping the sender is the signal.
-        let _ = all_issued.await;
-    }
+        drop((alive, issuing));
+    };
+    thread.spawn(keep).map_err(Error::Start)?;
+    Ok(issued)
 }
 
 fn keep_time(
@@ -67,6 +72,8 @@ fn keep_time(
             turn.give_back(None);
             continue;
         }
+        // Counted here, not by the task: a runtime that lags must not hide what is under way.
+        shared.client.recorder.began(number, Instant::now());
         let (shared, alive) = (shared.clone(), alive.clone());
         runtime.spawn(async move {
             turn.take(&shared, due).await;
@@ -104,7 +111,7 @@ impl Turn {
         Turn { ask: Ask { number, turn, due, rendered, max_tokens, keep_text }, talk, home }
     }
 
-    async fn take(self, shared: &Shared, due: tokio::time::Instant) {
+    async fn take(self, shared: &Shared, due: Instant) {
         let Turn { talk, mut ask, home } = self;
         ask.due = due;
         let reply = shared.client.exchange(ask).await;

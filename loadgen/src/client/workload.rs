@@ -5,19 +5,19 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use tokio::runtime::Runtime;
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::runtime::{Handle as RuntimeHandle, Runtime};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::budget::Budget;
+use super::closed::{self, Places};
 use super::exchange::Client;
 use super::live::LiveStats;
-use super::open::{Arrival, Population, Replay, issue};
+use super::open::{self, Arrival, Population, Replay};
 use super::options::{Load, Options};
 use super::stop::Stop;
-use super::{Error, arrival, closed, seed, trace};
+use super::{Error, arrival, seed, trace};
 use crate::report::Report;
 
 /// A workload to be started.
@@ -62,12 +62,14 @@ impl Workload {
             started,
             deadline: until.duration.map(|duration| started + duration),
         });
+        let (alive, all_gone) = mpsc::channel(1);
+        let issued = plan.begin(&shared, runtime.handle(), alive)?;
         let (told, ended) = watch::channel(false);
         let running = shared.clone();
         let thread = std::thread::Builder::new()
             .name("loadgen".to_owned())
             .spawn(move || {
-                runtime.block_on(run(running, plan));
+                runtime.block_on(run(&running, issued, all_gone));
                 // Whatever is still in flight is hung up on here, and counted as unfinished.
                 drop(runtime);
                 told.send_replace(true);
@@ -130,7 +132,7 @@ impl Drop for Handle {
 enum Plan {
     Open { schedule: arrival::Schedule, population: Population },
     Replay(Replay),
-    Closed { conversations: usize, turns: u32, think: Duration, ramp: Duration },
+    Closed(Places),
 }
 
 impl Plan {
@@ -144,12 +146,12 @@ impl Plan {
                 ),
                 population: Population::new(options.seed, *conversations, *turns),
             },
-            Load::Closed { conversations, turns, think, ramp } => Plan::Closed {
-                conversations: *conversations,
+            Load::Closed { conversations, turns, think, ramp } => Plan::Closed(Places {
+                count: *conversations,
                 turns: *turns,
                 think: *think,
                 ramp: *ramp,
-            },
+            }),
             Load::Trace(trace) => {
                 Plan::Replay(Replay::new(trace::load(trace, options.seed)?, trace.clone()))
             }
@@ -157,35 +159,61 @@ impl Plan {
     }
 }
 
-async fn run(shared: Arc<Shared>, plan: Plan) {
-    let (alive, mut all_gone) = mpsc::channel::<()>(1);
-    let stopping = shared.clone();
-    let ending = async {
-        match plan {
+impl Plan {
+    /// Begins to send. What is returned tells when nothing further will be sent; a closed loop
+    /// without a time limit tells it by being over.
+    fn begin(
+        self,
+        shared: &Arc<Shared>,
+        runtime: &RuntimeHandle,
+        alive: Alive,
+    ) -> Result<Issued, Error> {
+        match self {
             Plan::Open { schedule, population } => {
                 let population = Arc::new(population);
                 let arrivals = schedule.map(move |at| (at, Arrival::Next(population.clone())));
-                issue(&shared, arrivals, alive).await;
+                open::start(shared, arrivals, runtime, alive).map(Issued::Told)
             }
-            Plan::Replay(replay) => issue(&shared, replay.arrivals(), alive).await,
-            Plan::Closed { conversations, turns, think, ramp } => {
-                closed::start(&shared, conversations, turns, think, ramp, alive);
-                let Some(deadline) = shared.deadline else {
-                    all_gone.recv().await;
-                    return;
-                };
-                tokio::select! {
-                    _ = all_gone.recv() => return,
-                    () = sleep(deadline.saturating_duration_since(Instant::now())) => {}
-                }
+            Plan::Replay(replay) => {
+                open::start(shared, replay.arrivals(), runtime, alive).map(Issued::Told)
+            }
+            Plan::Closed(places) => {
+                closed::start(shared, places, runtime, alive);
+                Ok(shared.deadline.map_or(Issued::WhenOver, Issued::At))
             }
         }
-        // Replies that are late are waited for, within bounds.
-        let _ = timeout(shared.client.options.drain, all_gone.recv()).await;
+    }
+}
+
+/// When the last request has been sent.
+#[derive(Debug)]
+enum Issued {
+    Told(oneshot::Receiver<()>),
+    At(Instant),
+    WhenOver,
+}
+
+impl Issued {
+    async fn wait(self) {
+        match self {
+            // The sender says so by going away.
+            Issued::Told(issued) => drop(issued.await),
+            Issued::At(deadline) => sleep_until(deadline).await,
+            Issued::WhenOver => std::future::pending().await,
+        }
+    }
+}
+
+/// Runs until all replies are in, or late ones have been waited for long enough, or stopped.
+async fn run(shared: &Shared, issued: Issued, mut all_gone: mpsc::Receiver<()>) {
+    let too_late = async {
+        issued.wait().await;
+        sleep(shared.client.options.drain).await;
     };
     tokio::select! {
-        () = ending => {}
-        () = stopping.stop.stopped() => {}
+        _ = all_gone.recv() => {}
+        () = too_late => {}
+        () = shared.stop.stopped() => {}
     }
 }
 

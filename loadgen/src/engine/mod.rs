@@ -18,6 +18,7 @@ mod sim;
 mod state;
 pub mod text;
 
+pub use ask::Api;
 pub use faults::{Cut, CutHow, Faults, FaultsError};
 pub use options::{EngineOptions, ReplyLength};
 pub use persona::Persona;

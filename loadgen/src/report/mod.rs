@@ -40,7 +40,7 @@ pub struct Report {
 /// How requests ended. `sent = complete + failed + cancelled + unfinished`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Requests {
-    /// Requests begun.
+    /// Requests begun, and arrivals that were overrun.
     pub sent: u64,
     /// Replies that were whole and ended as their dialect says.
     pub complete: u64,
@@ -52,7 +52,7 @@ pub struct Requests {
     pub cancelled_mid_stream: u64,
     /// Requests still running when the run was stopped.
     pub unfinished: u64,
-    /// Requests begun per second of the time in which requests were begun.
+    /// Requests begun per second, from the start to the last begin.
     pub sent_per_s: f64,
     /// Whole replies per second of the run.
     pub complete_per_s: f64,
@@ -67,6 +67,9 @@ pub struct Latency {
     pub ttft_first_turn: Percentiles,
     /// The same for later turns.
     pub ttft_followup: Percentiles,
+    /// First content event, from the begin of work on the request: `ttft` without `issue_lag`. Good
+    /// for comparing servers that are not loaded; under load it hides what `ttft` shows.
+    pub ttft_from_send: Percentiles,
     /// Between one content event and the next.
     pub inter_token: Percentiles,
     /// Whole replies, from the intended send time.

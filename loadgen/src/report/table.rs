@@ -71,6 +71,7 @@ fn write_latency(out: &mut String, report: &Report) -> fmt::Result {
         ("ttft", &latency.ttft),
         ("  first turn", &latency.ttft_first_turn),
         ("  follow-up", &latency.ttft_followup),
+        ("  from send", &latency.ttft_from_send),
         ("inter-token", &latency.inter_token),
         ("total", &latency.total),
         ("issue lag", &latency.issue_lag),
@@ -117,7 +118,7 @@ fn write_token_counts(
 ) -> fmt::Result {
     writeln!(
         out,
-        "{:<14}{prompt} prompt tokens: {} reused ({:.1} %), {} computed; {} generated; \
+        "{:<18}{prompt} prompt tokens: {} reused ({:.1} %), {} computed; {} generated; \
          cache reported by {} replies",
         format!("tokens {name}"),
         counts.reused,

@@ -18,6 +18,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::Instant;
 
 use super::super::fault::{Fault, FaultKind};
 
@@ -56,23 +57,21 @@ impl Connection {
         Ok(Connection { sender, driver: Some(Box::pin(driver)), requests: 0 })
     }
 
-    /// Whether an earlier request was sent on this connection.
-    pub(crate) fn is_used(&self) -> bool {
-        self.requests > 0
-    }
-
     /// Sends one request and waits for the head of its reply.
     pub(crate) async fn send(
         &mut self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, Fault> {
-        let used = self.is_used();
+        let (used, sent) = (self.requests > 0, Instant::now());
         self.requests += 1;
         let reply = self.sender.send_request(request);
         drive(&mut self.driver, reply).await.map_err(|error| match fault_of(&error) {
-            // Nothing came back on a connection that had worked before: it was closed while idle.
+            // Nothing came back on a connection that had worked before: most likely it was closed
+            // while idle. The time tells it from a server that died at work.
             fault if used && fault.kind != FaultKind::Framing => {
-                Fault { kind: FaultKind::DeadConnection, ..fault }
+                let after_ms = sent.elapsed().as_secs_f64() * 1e3;
+                let detail = format!("after {after_ms:.1} ms: {}", fault.detail);
+                Fault::new(FaultKind::DeadConnection, detail)
             }
             fault => fault,
         })

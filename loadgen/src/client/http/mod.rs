@@ -8,5 +8,5 @@ mod pool;
 mod target;
 
 pub(crate) use connection::Connection;
-pub(crate) use pool::{Lease, Pool};
+pub(crate) use pool::Pool;
 pub(crate) use target::Target;

@@ -6,7 +6,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::super::fault::{Fault, FaultKind};
 use super::super::options::Connections;
-use super::super::stats::{ConnectionEvent, Recorder};
+use super::super::recorder::{ConnectionEvent, Recorder};
 use super::{Connection, Target};
 
 /// Connections to one target.

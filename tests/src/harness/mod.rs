@@ -1,0 +1,17 @@
+//! A proxy, scripted backends and raw clients, so that tests read as sentences.
+//!
+//! Everything listens on ports the system chose, waits on events with a deadline, and never sleeps for a
+//! result.
+
+pub mod backend;
+pub mod client;
+pub mod proxy;
+
+pub use backend::{Conn, Script};
+pub use client::{Client, Reply};
+pub use proxy::{Proxy, eventually};
+
+use std::time::Duration;
+
+/// How long a test waits for what must happen. Generous: machines under test are slow and busy.
+pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,134 @@
+//! The proxy under test, in this process, as it runs in production.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use config::Config;
+use proxy::start::{Running, StartOptions, start};
+use serde_json::Value;
+
+use super::PATIENCE;
+use super::client::Client;
+
+/// A running proxy; stopped when dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    running: Option<Running>,
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where operators connect.
+    pub admin: SocketAddr,
+}
+
+impl Proxy {
+    /// Before these backends, with `settings` (TOML, keys of the top level first) on top of the defaults.
+    pub fn start(backends: &[String], settings: &str) -> Proxy {
+        let mut text = String::from("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n");
+        text.push_str(settings);
+        if !settings.contains("[log]") {
+            text.push_str("\n[log]\naccess = \"off\"\n");
+        }
+        for (number, url) in backends.iter().enumerate() {
+            let named = format!("\n[[backend]]\nname = \"b{number}\"\nurl = \"{url}\"\n");
+            text.push_str(&named);
+            if !settings.contains("# detect") {
+                text.push_str("kind = \"vllm\"\nmodels = [\"sim\"]\n");
+            }
+        }
+        let config = Config::parse("test", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let running = start(config, StartOptions { take_signals: false }).expect("it starts");
+        let listen = running.listen[0];
+        let admin = running.admin;
+        Proxy { running: Some(running), listen, admin }
+    }
+
+    /// A new client connection.
+    pub async fn client(&self) -> Client {
+        Client::connect(self.listen).await
+    }
+
+    /// Requests in flight on a backend, as the fleet counts them.
+    pub fn in_flight(&self, backend: usize) -> u32 {
+        let shared = self.running.as_ref().expect("it runs").shared;
+        shared.fleet.backend(proxy::start::backend_id(backend)).slots.in_flight().0
+    }
+
+    /// Tokens reserved on a backend.
+    pub fn tokens(&self, backend: usize) -> u64 {
+        let shared = self.running.as_ref().expect("it runs").shared;
+        shared.fleet.backend(proxy::start::backend_id(backend)).slots.in_flight().1
+    }
+
+    /// Requests waiting for room.
+    pub fn waiting(&self) -> usize {
+        let shared = self.running.as_ref().expect("it runs").shared;
+        // A count that stands alone; the test polls it.
+        shared.waiting.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Whether a backend may be sent requests at all.
+    pub fn admits(&self, backend: usize) -> bool {
+        let shared = self.running.as_ref().expect("it runs").shared;
+        shared.fleet.backend(proxy::start::backend_id(backend)).admits().is_ok()
+    }
+
+    /// Gives a backend so many slots, as its engine would have told.
+    pub fn set_slots(&self, backend: usize, slots: u32) {
+        let shared = self.running.as_ref().expect("it runs").shared;
+        let limits = index::Limits { requests_max: slots, tokens_max: 0 };
+        shared.fleet.backend(proxy::start::backend_id(backend)).set_limits(limits);
+    }
+
+    /// Waits until nothing is reserved anywhere.
+    pub async fn idle(&self) {
+        let backends = self.running.as_ref().expect("it runs").shared.upstreams.len();
+        eventually("every reservation is given back", || {
+            (0..backends).all(|backend| self.in_flight(backend) == 0 && self.tokens(backend) == 0)
+        })
+        .await;
+    }
+
+    /// A GET on the admin address: status and body.
+    pub async fn admin(&self, path: &str) -> (u16, String) {
+        let mut client = Client::connect(self.admin).await;
+        let reply = client.get(path).await;
+        (reply.status, reply.text())
+    }
+
+    /// A GET on the admin address that answers JSON.
+    pub async fn admin_json(&self, path: &str) -> Value {
+        let (_, text) = self.admin(path).await;
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
+    }
+
+    /// Drains it, as a signal would.
+    pub fn stop(mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop();
+        }
+    }
+
+    /// Gives the running proxy away.
+    pub fn into_running(mut self) -> Running {
+        self.running.take().expect("it runs")
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.shared.set_phase(proxy::published::Phase::Stopping);
+            // Waiting for the end on a runtime's thread could hold up the test's own tasks.
+            drop(std::thread::spawn(move || running.wait()));
+        }
+    }
+}
+
+/// Waits until `holds`, looking every few milliseconds, and fails with `what` if it never does.
+pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let give_up = tokio::time::Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(tokio::time::Instant::now() < give_up, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,151 @@
+//! Failures before the first byte are retried where that is safe; busy is not broken.
+
+use serde_json::json;
+use tests::harness::{Conn, Proxy, Script, eventually};
+
+use crate::{chat, chat_stream, ok_json};
+
+const FULL_IN_A_200: &str = "data: {\"error\":{\"object\":\"error\",\"message\":\"The request queue is full.\",\"type\":\"SERVICE_UNAVAILABLE\",\"param\":null,\"code\":503}}";
+
+/// A backend that says it is full inside a 200.
+async fn full_in_a_200() -> Script {
+    Script::start(|mut conn| async move {
+        while conn.request().await.is_some() {
+            conn.stream_head().await;
+            conn.event(FULL_IN_A_200).await;
+            conn.event("data: [DONE]").await;
+            conn.end().await;
+        }
+    })
+    .await
+}
+
+async fn streaming() -> Script {
+    Script::start(|mut conn| async move {
+        while conn.request().await.is_some() {
+            conn.stream_head().await;
+            conn.event("data: {\"choices\":[]}").await;
+            conn.event("data: [DONE]").await;
+            conn.end().await;
+        }
+    })
+    .await
+}
+
+/// A port that refuses.
+async fn nobody() -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    format!("http://{}", listener.local_addr().expect("an address"))
+}
+
+#[tokio::test]
+async fn a_full_engine_that_says_so_in_a_200_is_passed_over() {
+    let (full, free) = (full_in_a_200().await, streaming().await);
+    let proxy = Proxy::start(&[full.url(), free.url()], "");
+    for number in 0..12 {
+        let reply = proxy
+            .client()
+            .await
+            .ask("/v1/chat/completions", &chat_stream(&format!("q{number}")))
+            .await;
+        assert_eq!((reply.status, reply.backend()), (200, "b1"));
+        assert!(!reply.text().contains("queue is full"));
+    }
+    assert!(!full.requests().is_empty(), "it was asked");
+    assert!(proxy.admits(0), "busy is not broken");
+    proxy.idle().await;
+}
+
+#[tokio::test]
+async fn a_fleet_that_stays_full_is_answered_in_the_callers_dialect() {
+    let full =
+        Script::always("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nfull").await;
+    let proxy = Proxy::start(&[full.url()], "[routing]\nqueue_wait_ms = 300\n");
+    let chat_reply = proxy.client().await.ask("/v1/chat/completions", &chat("hi")).await;
+    assert_eq!(chat_reply.status, 503);
+    assert_eq!(chat_reply.json()["error"]["code"], "backends_busy");
+    assert!(chat_reply.header("retry-after").is_some());
+    let body = json!({ "model": "sim", "max_tokens": 9, "messages": [{ "role": "user", "content": "hi" }] });
+    let messages = proxy.client().await.ask("/v1/messages", &body).await;
+    assert_eq!(
+        (messages.status, &messages.json()["error"]["type"]),
+        (529, &json!("overloaded_error"))
+    );
+    assert!(proxy.admits(0), "busy is not broken");
+}
+
+#[tokio::test]
+async fn a_backend_that_refuses_is_passed_over_and_its_breaker_opens() {
+    let free = Script::always(ok_json("{}")).await;
+    let proxy = Proxy::start(&[nobody().await, free.url()], "");
+    for number in 0..12 {
+        let reply =
+            proxy.client().await.ask("/v1/chat/completions", &chat(&format!("q{number}"))).await;
+        assert_eq!((reply.status, reply.backend()), (200, "b1"));
+    }
+    eventually("nothing is sent to it any more", || !proxy.admits(0)).await;
+}
+
+#[tokio::test]
+async fn a_pooled_connection_that_died_is_replaced_without_anybody_noticing() {
+    let script = Script::start(|mut conn: Conn| async move {
+        conn.request().await.expect("a request");
+        conn.send(ok_json("{\"a\":1}").as_bytes()).await;
+        // It promised to keep the connection, and resets it when the next request comes.
+        if conn.request().await.is_some() {
+            conn.reset();
+        }
+    })
+    .await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = proxy.client().await;
+    for number in 0..10 {
+        let reply = client.ask("/v1/chat/completions", &chat(&format!("q{number}"))).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+    assert!(proxy.admits(0), "a stale connection is no failure");
+}
+
+#[tokio::test]
+async fn an_engines_own_500_is_what_the_caller_gets_when_nothing_else_is_left() {
+    let broken = Script::always("HTTP/1.1 500 Oops\r\nContent-Length: 11\r\n\r\ntemplate: x").await;
+    let proxy = Proxy::start(&[broken.url()], "");
+    let reply = proxy.client().await.ask("/v1/chat/completions", &chat("hi")).await;
+    assert_eq!((reply.status, reply.text().as_str()), (500, "template: x"));
+    proxy.idle().await;
+}
+
+#[tokio::test]
+async fn a_callers_mistake_is_passed_through_and_never_counts_against_the_backend() {
+    let picky = Script::always("HTTP/1.1 400 Bad Request\r\nContent-Length: 3\r\n\r\nno!").await;
+    let proxy = Proxy::start(&[picky.url()], "");
+    for _ in 0..10 {
+        let reply = proxy.client().await.ask("/v1/chat/completions", &chat("hi")).await;
+        assert_eq!((reply.status, reply.text().as_str()), (400, "no!"));
+    }
+    assert!(proxy.admits(0));
+    assert_eq!(picky.requests().len(), 10, "nothing was repeated");
+}
+
+#[tokio::test]
+async fn an_early_refusal_of_a_body_is_delivered() {
+    let script = Script::start(|mut conn: Conn| async move {
+        // It answers as soon as it sees the head and never reads the body.
+        conn.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\nConnection: close\r\n\r\nlarge")
+            .await;
+        conn.closed().await;
+    })
+    .await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let reply =
+        proxy.client().await.ask("/v1/chat/completions", &chat(&"x".repeat(3_000_000))).await;
+    assert_eq!((reply.status, reply.text().as_str()), (413, "large"));
+}
+
+#[tokio::test]
+async fn nobody_left_is_said_so() {
+    let proxy = Proxy::start(&[nobody().await], "");
+    let reply = proxy.client().await.ask("/v1/chat/completions", &chat("hi")).await;
+    assert!([502, 503].contains(&reply.status), "{}", reply.status);
+    assert!(reply.json()["error"]["code"].is_string());
+}

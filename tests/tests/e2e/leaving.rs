@@ -1,0 +1,122 @@
+//! A client that leaves frees its slot and its upstream at once, wherever its request is.
+
+use tests::harness::{Conn, Proxy, Script, eventually};
+use tokio::sync::mpsc;
+
+use crate::{chat, chat_stream};
+
+/// A backend that tells when it got a request and when its connection was closed.
+async fn watched(first_event: bool) -> (Script, mpsc::UnboundedReceiver<&'static str>) {
+    let (tell, told) = mpsc::unbounded_channel();
+    let script = Script::start(move |mut conn: Conn| {
+        let tell = tell.clone();
+        async move {
+            conn.request().await.expect("a request");
+            if first_event {
+                conn.stream_head().await;
+                conn.event("data: {\"n\":1}").await;
+            }
+            // Nobody listens any more once the test is over.
+            let _ = tell.send("requested");
+            conn.closed().await;
+            let _ = tell.send("closed");
+        }
+    })
+    .await;
+    (script, told)
+}
+
+#[tokio::test]
+async fn leaving_during_prefill_closes_the_upstream_and_frees_the_slot() {
+    let (script, mut told) = watched(false).await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = proxy.client().await;
+    client.post("/v1/chat/completions", &chat("a long prompt")).await;
+    assert_eq!(told.recv().await, Some("requested"));
+    assert_eq!(proxy.in_flight(0), 1);
+    drop(client);
+    assert_eq!(told.recv().await, Some("closed"));
+    proxy.idle().await;
+}
+
+#[tokio::test]
+async fn leaving_in_the_middle_of_a_stream_closes_the_upstream_and_frees_the_slot() {
+    let (script, mut told) = watched(true).await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = proxy.client().await;
+    client.post("/v1/chat/completions", &chat_stream("hi")).await;
+    client.sees("{\"n\":1}").await;
+    drop(client);
+    assert_eq!(told.recv().await, Some("requested"));
+    assert_eq!(told.recv().await, Some("closed"));
+    proxy.idle().await;
+}
+
+#[tokio::test]
+async fn leaving_with_a_pipelined_request_behind_is_noticed_too() {
+    let (script, mut told) = watched(false).await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = proxy.client().await;
+    client.post("/v1/chat/completions", &chat("first")).await;
+    client.post("/v1/chat/completions", &chat("second")).await;
+    assert_eq!(told.recv().await, Some("requested"));
+    drop(client);
+    assert_eq!(told.recv().await, Some("closed"));
+    proxy.idle().await;
+}
+
+#[tokio::test]
+async fn leaving_while_waiting_for_room_gives_up_the_place() {
+    let (script, mut told) = watched(false).await;
+    let proxy = Proxy::start(&[script.url()], "");
+    proxy_slots(&proxy, 1);
+    let mut first = proxy.client().await;
+    first.post("/v1/chat/completions", &chat("first")).await;
+    assert_eq!(told.recv().await, Some("requested"));
+    let mut second = proxy.client().await;
+    second.post("/v1/chat/completions", &chat("second")).await;
+    eventually("the second one waits", || proxy.waiting() == 1).await;
+    drop(second);
+    eventually("its place is free", || proxy.waiting() == 0).await;
+    drop(first);
+    assert_eq!(told.recv().await, Some("closed"));
+    proxy.idle().await;
+}
+
+fn proxy_slots(proxy: &Proxy, slots: u32) {
+    proxy.set_slots(0, slots);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_holds_back_the_engine_and_not_our_memory() {
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let script = Script::start(move |mut conn: Conn| {
+        let tell = tell.clone();
+        async move {
+            conn.request().await.expect("a request");
+            conn.stream_head().await;
+            let event = format!("data: \"{}\"", "x".repeat(60_000));
+            let mut sent = 0_u64;
+            // Far more than all socket buffers in between hold.
+            for _ in 0..4_000 {
+                if tokio::time::timeout(std::time::Duration::from_millis(500), conn.event(&event))
+                    .await
+                    .is_err()
+                {
+                    break;
+                }
+                sent += 60_000;
+            }
+            let _ = tell.send(sent);
+        }
+    })
+    .await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = proxy.client().await;
+    client.post("/v1/chat/completions", &chat_stream("hi")).await;
+    client.sees("data: ").await;
+    let sent = told.recv().await.expect("the backend tells");
+    assert!(sent < 200_000_000, "the backend could send {sent} bytes to nobody");
+    drop(client);
+    proxy.idle().await;
+}

@@ -1,0 +1,167 @@
+//! Events go through one by one, as they come, and break off in the caller's dialect.
+
+use serde_json::json;
+use tests::harness::{Client, Conn, Proxy, Script};
+use tokio::sync::mpsc;
+
+use crate::chat_stream;
+
+/// A backend that sends an event only when told to.
+async fn prompted() -> (Script, mpsc::UnboundedSender<String>) {
+    let (tell, told) = mpsc::unbounded_channel::<String>();
+    let told = std::sync::Arc::new(tokio::sync::Mutex::new(told));
+    let script = Script::start(move |mut conn: Conn| {
+        let told = told.clone();
+        async move {
+            let mut told = told.lock().await;
+            conn.request().await.expect("a request");
+            conn.stream_head().await;
+            while let Some(event) = told.recv().await {
+                if event == "end" {
+                    return conn.end().await;
+                }
+                conn.event(&event).await;
+            }
+        }
+    })
+    .await;
+    (script, tell)
+}
+
+#[tokio::test]
+async fn no_event_waits_for_the_next_one() {
+    let (script, tell) = prompted().await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = proxy.client().await;
+    client.post("/v1/chat/completions", &chat_stream("hi")).await;
+    for number in 0..20 {
+        tell.send(format!("data: {{\"n\":{number}}}")).expect("the backend runs");
+        // The next event is not even made before this one has arrived.
+        client.sees(&format!("{{\"n\":{number}}}")).await;
+    }
+    tell.send("end".into()).expect("the backend runs");
+    client.sees("0\r\n\r\n").await;
+    proxy.idle().await;
+}
+
+#[tokio::test]
+async fn an_events_bytes_arrive_in_the_chunks_they_were_sent_in() {
+    let script = Script::start(|mut conn| async move {
+        conn.request().await.expect("a request");
+        conn.stream_head().await;
+        conn.send(b"5;ext=1\r\ndata:\r\n3\r\n 1\n\r\n1\r\n\n\r\n0\r\nX-Trailer: t\r\n\r\n").await;
+    })
+    .await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = proxy.client().await;
+    client.post("/v1/chat/completions", &chat_stream("hi")).await;
+    let reply = client.reply().await;
+    assert_eq!(reply.text(), "data: 1\n\n");
+    assert!(reply.complete);
+}
+
+/// Sends one event, then half an event, and dies.
+async fn dying() -> Script {
+    Script::start(|mut conn| async move {
+        conn.request().await.expect("a request");
+        conn.stream_head().await;
+        conn.event("data: {\"type\":\"content\",\"choices\":[]}").await;
+        // A chunk of 64 bytes of which 20 come.
+        conn.send(b"40\r\ndata: {\"type\":\"cont").await;
+        conn.reset();
+    })
+    .await
+}
+
+async fn broken(path: &str) -> String {
+    let script = dying().await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = proxy.client().await;
+    let body = json!({ "model": "sim", "stream": true, "max_tokens": 9, "input": "hi",
+        "messages": [{ "role": "user", "content": "hi" }] });
+    client.post(path, &body).await;
+    let reply = client.reply().await;
+    proxy.idle().await;
+    assert!(reply.complete, "the body is framed to its end: {}", reply.text());
+    reply.text()
+}
+
+fn last_data(text: &str) -> serde_json::Value {
+    let data = text.lines().rev().find_map(|line| line.strip_prefix("data: ")).expect("an event");
+    serde_json::from_str(data).unwrap_or_else(|e| panic!("{e}: {data}"))
+}
+
+#[tokio::test]
+async fn a_chat_stream_that_breaks_ends_with_an_error_object_and_no_done() {
+    let text = broken("/v1/chat/completions").await;
+    assert!(last_data(&text)["error"]["message"].is_string(), "{text}");
+    assert!(!text.contains("[DONE]"));
+}
+
+#[tokio::test]
+async fn a_messages_stream_that_breaks_ends_with_an_error_event() {
+    let text = broken("/v1/messages?beta=true").await;
+    assert!(text.contains("\n\nevent: error\n"), "{text}");
+    assert_eq!(last_data(&text)["error"]["type"], "api_error");
+}
+
+#[tokio::test]
+async fn a_responses_stream_that_breaks_ends_with_response_failed() {
+    let text = broken("/v1/responses").await;
+    assert!(text.contains("\n\nevent: response.failed\n"), "{text}");
+    assert_eq!(last_data(&text)["response"]["status"], "failed");
+}
+
+#[tokio::test]
+async fn a_json_reply_that_breaks_is_visibly_cut() {
+    let script = Script::start(|mut conn| async move {
+        conn.request().await.expect("a request");
+        conn.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"a\":").await;
+    })
+    .await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = proxy.client().await;
+    client.post("/v1/chat/completions", &crate::chat("hi")).await;
+    let reply = client.reply().await;
+    assert!(!reply.complete);
+    proxy.idle().await;
+}
+
+#[tokio::test]
+async fn a_stream_delimited_by_close_gets_chunks_and_an_honest_end() {
+    let script = Script::start(|mut conn| async move {
+        conn.request().await.expect("a request");
+        conn.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\ndata: {\"a\":1}\n\n").await;
+        if conn.number == 0 {
+            conn.send(b"data: [DONE]\n\n").await;
+        }
+    })
+    .await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let whole = proxy.client().await.ask("/v1/chat/completions", &chat_stream("a")).await;
+    assert!(whole.complete && whole.text().ends_with("data: [DONE]\n\n"));
+    // The second one closes without the dialect's end: nothing else would tell the client.
+    let cut = proxy.client().await.ask("/v1/chat/completions", &chat_stream("b")).await;
+    assert!(last_data(&cut.text())["error"].is_object(), "{}", cut.text());
+}
+
+#[tokio::test]
+async fn a_client_of_http_1_0_gets_the_payload_without_chunks() {
+    let script = Script::start(|mut conn| async move {
+        conn.request().await.expect("a request");
+        conn.stream_head().await;
+        conn.event("data: 1").await;
+        conn.event("data: [DONE]").await;
+        conn.end().await;
+    })
+    .await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = Client::connect(proxy.listen).await;
+    let body = chat_stream("hi").to_string();
+    let head =
+        format!("POST /v1/chat/completions HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+    client.send(&[head.as_bytes(), body.as_bytes()].concat()).await;
+    let text = client.until_closed().await;
+    assert!(text.ends_with("\r\n\r\ndata: 1\n\ndata: [DONE]\n\n"), "{text}");
+    assert!(!text.to_lowercase().contains("transfer-encoding"));
+}
