@@ -18,7 +18,10 @@ fn chunks(events: &[Event]) -> Vec<Value> {
 
 fn streamed_text(chunks: &[Value]) -> String {
     let delta = |chunk: &Value| {
-        chunk["choices"].get(0).and_then(|choice| choice["delta"]["content"].as_str()).map(str::to_owned)
+        chunk["choices"]
+            .get(0)
+            .and_then(|choice| choice["delta"]["content"].as_str())
+            .map(str::to_owned)
     };
     chunks.iter().filter_map(delta).collect()
 }
@@ -33,7 +36,8 @@ async fn whole_and_streamed_replies_are_the_one_the_prompt_asks_for() {
         assert_eq!(whole.status(), 200, "{persona}");
         let content = whole.json()["choices"][0]["message"]["content"].clone();
         assert_eq!(content, expected_text(hash, 8), "{persona}");
-        let streamed = post(&engine, "/v1/chat/completions", &chat_stream("what is a shearwater?")).await;
+        let streamed =
+            post(&engine, "/v1/chat/completions", &chat_stream("what is a shearwater?")).await;
         let text = streamed_text(&chunks(&streamed.events()));
         assert_eq!(text_hash(&text), Some(hash), "{persona}");
         assert_eq!(text.len(), 32, "{persona}");
@@ -120,7 +124,12 @@ async fn llamacpp_streams_a_role_tokens_and_an_end_with_timings() {
         "prompt_tokens_details":{"cached_tokens":"int"}}"#;
     assert_eq!(
         stream_shapes(Persona::LlamaCpp, true).await,
-        [chunk(role, ""), chunk(token, ""), chunk(end, ""), chunk("", &format!("{usage},{timings}"))]
+        [
+            chunk(role, ""),
+            chunk(token, ""),
+            chunk(end, ""),
+            chunk("", &format!("{usage},{timings}"))
+        ]
     );
 }
 
@@ -192,7 +201,9 @@ async fn cached_tokens_are_told_as_each_engine_counts_them() {
     let body = chat(&"shearwater ".repeat(109));
     for (persona, block) in [(Persona::Vllm, 32), (Persona::Sglang, 16), (Persona::LlamaCpp, 1)] {
         let engine = start(options(persona));
-        let cached = |reply: &Value| reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+        let cached = |reply: &Value| {
+            reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+        };
         let cold = post(&engine, "/v1/chat/completions", &body).await.json();
         let warm = post(&engine, "/v1/chat/completions", &body).await.json();
         let prompt = warm["usage"]["prompt_tokens"].as_u64().unwrap();
@@ -250,7 +261,9 @@ async fn a_request_id_becomes_the_replys_id_at_vllm_only() {
     for (persona, kept) in [(Persona::Vllm, true), (Persona::LlamaCpp, false)] {
         let engine = start(options(persona));
         let mut client = engine_support::Client::connect(engine.addr()).await;
-        client.send_with("POST", "/v1/chat/completions", &[("X-Request-Id", "abc123")], &chat("hi")).await;
+        client
+            .send_with("POST", "/v1/chat/completions", &[("X-Request-Id", "abc123")], &chat("hi"))
+            .await;
         let id = client.reply().await.unwrap().json()["id"].as_str().unwrap().to_owned();
         assert_eq!(id == "chatcmpl-abc123", kept, "{persona}: {id}");
     }

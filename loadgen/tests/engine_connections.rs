@@ -27,7 +27,8 @@ async fn heads_carry_each_engines_headers() {
     let engine = start(options(Persona::LlamaCpp));
     let mut client = Client::connect(engine.addr()).await;
     let whole = client.call("POST", CHAT, &chat("hi")).await.head;
-    let llama = ["Server", "Access-Control-Allow-Origin", "Content-Type", "Content-Length", "Keep-Alive"];
+    let llama =
+        ["Server", "Access-Control-Allow-Origin", "Content-Type", "Content-Length", "Keep-Alive"];
     assert_eq!(whole.names(), llama);
     assert_eq!(whole.get("Content-Type"), Some("application/json; charset=utf-8"));
     assert_eq!(whole.get("Keep-Alive"), Some("timeout=5, max=100"));
@@ -172,12 +173,15 @@ async fn chunked_bodies_and_expect_continue_work() {
     let (a, b) = body.split_at(10);
     let mut client = Client::connect(engine.addr()).await;
     let head = format!("POST {CHAT} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
-    let chunks = format!("{:x}\r\n{a}\r\n{:x};note=1\r\n{b}\r\n0\r\nTrailer: x\r\n\r\n", a.len(), b.len());
+    let chunks =
+        format!("{:x}\r\n{a}\r\n{:x};note=1\r\n{b}\r\n0\r\nTrailer: x\r\n\r\n", a.len(), b.len());
     client.raw(format!("{head}{chunks}").as_bytes()).await.unwrap();
     assert_eq!(client.reply().await.unwrap().status(), 200);
 
-    let expect =
-        format!("POST {CHAT} HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n", body.len());
+    let expect = format!(
+        "POST {CHAT} HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
     client.raw(expect.as_bytes()).await.unwrap();
     assert_eq!(client.head().await.unwrap().status, 100);
     client.raw(body.as_bytes()).await.unwrap();
@@ -204,9 +208,15 @@ async fn what_is_no_http_is_answered_400_and_closed() {
 async fn llamacpp_answers_a_header_line_beyond_8192_bytes_with_a_bare_400() {
     let engine = start(options(Persona::LlamaCpp));
     let mut client = Client::connect(engine.addr()).await;
-    client.raw(format!("GET /health HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(8_200)).as_bytes()).await.unwrap();
+    client
+        .raw(format!("GET /health HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(8_200)).as_bytes())
+        .await
+        .unwrap();
     let reply = client.reply().await.unwrap();
-    assert_eq!((reply.status(), reply.head.names()), (400, vec!["Server", "Connection", "Content-Length"]));
+    assert_eq!(
+        (reply.status(), reply.head.names()),
+        (400, vec!["Server", "Connection", "Content-Length"])
+    );
 }
 
 #[tokio::test]
@@ -234,7 +244,11 @@ async fn generation_stops_when_the_client_of_a_stream_leaves() {
         drop(client);
         let stopped = eventually(&engine, "the end", |state| state.running == 0).await;
         assert!(left.elapsed() < Duration::from_secs(2), "{persona}: {:?}", left.elapsed());
-        assert_eq!((stopped.aborted, stopped.finished, stopped.kv_blocks_in_use), (1, 0, 0), "{persona}");
+        assert_eq!(
+            (stopped.aborted, stopped.finished, stopped.kv_blocks_in_use),
+            (1, 0, 0),
+            "{persona}"
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(engine.state().generated_tokens, stopped.generated_tokens, "{persona}");
     }

@@ -293,11 +293,16 @@ async fn embeddings_follow_from_the_input_and_llamacpp_needs_a_flag() {
 
 #[tokio::test]
 async fn tokenize_counts_what_a_request_would_be_charged() {
-    let (engine, reply) =
-        with(Persona::Vllm, "/tokenize", &json!({"model": "sim", "messages": [
-            {"role": "user", "content": "hi"}]})).await;
+    let (engine, reply) = with(
+        Persona::Vllm,
+        "/tokenize",
+        &json!({"model": "sim", "messages": [
+            {"role": "user", "content": "hi"}]}),
+    )
+    .await;
     let charged = post(&engine, "/v1/chat/completions", &engine_support::chat("hi")).await.json();
     assert_eq!(reply.json()["count"], charged["usage"]["prompt_tokens"]);
-    let (_engine, llama) = with(Persona::LlamaCpp, "/tokenize", &json!({"content": "12345678"})).await;
+    let (_engine, llama) =
+        with(Persona::LlamaCpp, "/tokenize", &json!({"content": "12345678"})).await;
     assert_eq!(shape(&llama.json()), r#"{"tokens":["int","int"]}"#);
 }

@@ -20,7 +20,10 @@ async fn busy(persona: Persona) -> (SimEngine, Client, Client) {
         client.send("POST", "/v1/chat/completions", &chat_stream(&"shearwater ".repeat(300))).await;
         clients.push(client);
     }
-    eventually(&engine, "one running and one waiting", |s| s.generated_tokens > 0 && s.waiting == 1).await;
+    eventually(&engine, "one running and one waiting", |s| {
+        s.generated_tokens > 0 && s.waiting == 1
+    })
+    .await;
     let second = clients.pop().unwrap();
     (engine, clients.pop().unwrap(), second)
 }
@@ -29,7 +32,9 @@ async fn busy(persona: Persona) -> (SimEngine, Client, Client) {
 fn metric(page: &str, name: &str, labels: &[&str]) -> f64 {
     let line = page.lines().find(|line| {
         let rest = line.strip_prefix(name);
-        rest.is_some_and(|rest| rest.starts_with(['{', ' ']) && labels.iter().all(|l| rest.contains(l)))
+        rest.is_some_and(|rest| {
+            rest.starts_with(['{', ' ']) && labels.iter().all(|l| rest.contains(l))
+        })
     });
     let line = line.unwrap_or_else(|| panic!("no {name} with {labels:?} in\n{page}"));
     line.rsplit(' ').next().unwrap().parse().unwrap()
@@ -61,7 +66,10 @@ async fn model_lists_have_the_members_of_their_engine() {
         assert_eq!(shape(&get(&engine, "/v1/models").await.json()), expected(wanted), "{persona}");
     }
     let llama = get(&start(options(Persona::LlamaCpp)), "/v1/models").await.json();
-    assert_eq!((&llama["models"][0]["name"], &llama["data"][0]["id"]), (&json!("sim"), &json!("sim")));
+    assert_eq!(
+        (&llama["models"][0]["name"], &llama["data"][0]["id"]),
+        (&json!("sim"), &json!("sim"))
+    );
 }
 
 #[tokio::test]
@@ -116,7 +124,10 @@ async fn vllms_metrics_tell_load_capacity_and_reuse() {
     let ours = [r#"engine="0""#, r#"model_name="sim""#];
     assert_eq!(metric(&page, "vllm:num_requests_running", &ours), 1.0);
     assert_eq!(metric(&page, "vllm:num_requests_waiting", &ours), 1.0);
-    assert_eq!(metric(&page, "vllm:num_requests_waiting_by_reason", &[r#"reason="capacity""#]), 1.0);
+    assert_eq!(
+        metric(&page, "vllm:num_requests_waiting_by_reason", &[r#"reason="capacity""#]),
+        1.0
+    );
     let usage = metric(&page, "vllm:kv_cache_usage_perc", &ours);
     assert!(usage > 0.0 && usage <= 1.0, "{usage}");
     let config =
@@ -207,7 +218,10 @@ async fn unknown_paths_and_methods_are_refused_in_each_engines_words() {
     let vllm = start(options(Persona::Vllm));
     assert_eq!(get(&vllm, "/nope").await.text(), r#"{"detail":"Not Found"}"#);
     let method = get(&vllm, "/v1/chat/completions").await;
-    assert_eq!((method.status(), method.text().as_str()), (405, r#"{"detail":"Method Not Allowed"}"#));
+    assert_eq!(
+        (method.status(), method.text().as_str()),
+        (405, r#"{"detail":"Method Not Allowed"}"#)
+    );
     let llama = start(options(Persona::LlamaCpp));
     for reply in [get(&llama, "/nope").await, get(&llama, "/v1/chat/completions").await] {
         assert_eq!(reply.status(), 404);

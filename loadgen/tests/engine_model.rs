@@ -168,8 +168,7 @@ fn blocks_of_running_requests_are_never_evicted() {
 #[test]
 fn requests_beyond_the_slots_wait_for_one() {
     let mut engine = Engine::new(Params { slots: 2, ..params() });
-    let ids: Vec<_> =
-        (0..3).map(|n| engine.submit(0, request(&[n + 1], 11)).unwrap()).collect();
+    let ids: Vec<_> = (0..3).map(|n| engine.submit(0, request(&[n + 1], 11)).unwrap()).collect();
     assert_eq!((engine.load().running, engine.load().waiting), (2, 1));
     let events = all_events(&mut engine);
     let started = of(&events, ids[2])[0];
@@ -258,8 +257,8 @@ fn a_prompt_larger_than_the_pool_fails_at_once_and_alone_when_nothing_runs() {
 
 #[test]
 fn limits_refuse_what_is_too_much() {
-    let too_long = Engine::new(Params { context_tokens_max: 20, ..params() })
-        .submit(0, request(&[1, 2], 1));
+    let too_long =
+        Engine::new(Params { context_tokens_max: 20, ..params() }).submit(0, request(&[1, 2], 1));
     assert_eq!(too_long, Err(Refusal::TooLong { tokens: 20, limit: 20 }));
 
     let mut queue = Engine::new(Params { slots: 1, queue_max: Some(1), ..params() });

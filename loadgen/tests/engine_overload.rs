@@ -2,7 +2,9 @@
 
 mod engine_support;
 
-use engine_support::{Client, chat, chat_stream, eventually, expected, options, post, shape, start};
+use engine_support::{
+    Client, chat, chat_stream, eventually, expected, options, post, shape, start,
+};
 use loadgen::engine::{EngineOptions, Persona, ReplyLength, SimEngine};
 use serde_json::{Value, json};
 
@@ -30,12 +32,18 @@ async fn crowded(mut options: EngineOptions, queue: usize) -> (SimEngine, Vec<Cl
 async fn a_body_that_is_no_json_is_answered_400() {
     let wanted = [
         (Persona::LlamaCpp, r#"{"error":{"code":"int","message":"text","type":"text"}}"#),
-        (Persona::Vllm, r#"{"error":{"message":"text","type":"text","param":"text","code":"int"}}"#),
+        (
+            Persona::Vllm,
+            r#"{"error":{"message":"text","type":"text","param":"text","code":"int"}}"#,
+        ),
         (
             Persona::Sglang,
             r#"{"object":"text","message":"text","type":"text","param":"null","code":"int"}"#,
         ),
-        (Persona::OpenAi, r#"{"error":{"message":"text","type":"text","param":"null","code":"null"}}"#),
+        (
+            Persona::OpenAi,
+            r#"{"error":{"message":"text","type":"text","param":"null","code":"null"}}"#,
+        ),
     ];
     for (persona, shape_wanted) in wanted {
         let engine = start(options(persona));
@@ -112,9 +120,13 @@ async fn a_full_vllm_answers_503_to_streams_and_wholes_alike() {
         assert_eq!((reply.status(), reply.text().as_str()), (503, VLLM_BUSY));
         assert_eq!(reply.head.get("retry-after"), None, "no engine sends one");
     }
-    let message = json!({"model": "sim", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]});
+    let message =
+        json!({"model": "sim", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]});
     let reply = post(&engine, "/v1/messages", &message).await.json();
-    assert_eq!((&reply["type"], &reply["error"]["type"]), (&json!("error"), &json!("Service Unavailable")));
+    assert_eq!(
+        (&reply["type"], &reply["error"]["type"]),
+        (&json!("error"), &json!("Service Unavailable"))
+    );
     assert_eq!(engine.state().refused, 3);
 }
 
@@ -176,7 +188,8 @@ async fn a_full_llamacpp_defers_without_a_word_until_a_slot_is_free() {
     first.send("POST", CHAT, &chat_stream("a")).await;
     first.head().await.unwrap();
     let mut second = Client::connect(engine.addr()).await;
-    let short = json!({"messages": [{"role": "user", "content": "b"}], "stream": true, "max_tokens": 2});
+    let short =
+        json!({"messages": [{"role": "user", "content": "b"}], "stream": true, "max_tokens": 2});
     second.send("POST", CHAT, &short).await;
     eventually(&engine, "the deferred request", |state| state.waiting == 1).await;
     let mut nothing = [0; 1];
@@ -196,7 +209,8 @@ async fn an_exhausted_pool_fails_running_requests_before_and_after_their_first_b
     let mut stream = Client::connect(engine.addr()).await;
     stream.send("POST", CHAT, &chat_stream("a")).await;
     let mut message = Client::connect(engine.addr()).await;
-    let body = json!({"max_tokens": 300, "stream": true, "messages": [{"role": "user", "content": "b"}]});
+    let body =
+        json!({"max_tokens": 300, "stream": true, "messages": [{"role": "user", "content": "b"}]});
     message.send("POST", "/v1/messages", &body).await;
     let whole = post(&engine, CHAT, &chat("c")).await;
     assert_eq!(whole.status(), 500);
@@ -231,7 +245,10 @@ async fn a_body_larger_than_allowed_is_refused_before_it_is_read() {
     options.body_bytes_max = 1_000;
     let engine = start(options);
     let mut client = Client::connect(engine.addr()).await;
-    client.raw(format!("POST {CHAT} HTTP/1.1\r\nContent-Length: 5000\r\n\r\n").as_bytes()).await.unwrap();
+    client
+        .raw(format!("POST {CHAT} HTTP/1.1\r\nContent-Length: 5000\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
     assert_eq!(client.reply().await.unwrap().status(), 413);
 }
 

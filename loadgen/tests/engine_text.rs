@@ -66,11 +66,10 @@ fn the_same_conversation_is_the_same_prompt_in_every_dialect() {
 
 #[test]
 fn a_moved_cache_control_does_not_change_the_prompt() {
-    let marked = |first: Value, second: Value| {
-        json!({"messages": [{"role": "user", "content": [first]}, {"role": "user", "content": [second]}]})
-    };
+    let marked = |first: Value, second: Value| json!({"messages": [{"role": "user", "content": [first]}, {"role": "user", "content": [second]}]});
     let plain = |text: &str| json!({"type": "text", "text": text});
-    let with = |text: &str| json!({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}});
+    let with =
+        |text: &str| json!({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}});
     let one = text(Api::Messages, &marked(with("a"), plain("b")));
     assert_eq!(one, text(Api::Messages, &marked(plain("a"), with("b"))));
 }
@@ -109,7 +108,8 @@ fn later_system_messages_are_merged_only_where_asked() {
 
 #[test]
 fn unknown_parts_separate_prompts_and_media_are_told_by_a_hash() {
-    let with = |part: Value| text(Api::Chat, &json!({"messages": [{"role": "user", "content": [part]}]}));
+    let with =
+        |part: Value| text(Api::Chat, &json!({"messages": [{"role": "user", "content": [part]}]}));
     let image = |data: &str| json!({"type": "image_url", "image_url": {"url": data.repeat(100)}});
     assert_ne!(with(image("abcdef")), with(image("abcdeg")));
     assert!(with(image("abcdef")).len() < 200);
@@ -120,7 +120,10 @@ fn unknown_parts_separate_prompts_and_media_are_told_by_a_hash() {
 fn a_missing_or_odd_member_is_named() {
     let style = Style::default();
     assert_eq!(render(Api::Chat, &json!({}), style), Err("messages"));
-    assert_eq!(render(Api::Messages, &json!({"messages": [{"content": "x"}]}), style), Err("messages.role"));
+    assert_eq!(
+        render(Api::Messages, &json!({"messages": [{"content": "x"}]}), style),
+        Err("messages.role")
+    );
     assert_eq!(render(Api::Completions, &json!({"prompt": {}}), style), Err("prompt"));
     assert_eq!(render(Api::Responses, &json!({"input": 3}), style), Err("input"));
 }
@@ -179,7 +182,11 @@ fn a_reply_tells_its_prompt_and_any_change_in_it_is_seen() {
     let text = expected_text(0x0123_4567_89ab_cdef, 300);
     assert!(text.starts_with("0123456789abcdef"));
     assert_eq!(text_hash(&text), Some(0x0123_4567_89ab_cdef));
-    assert_eq!(text_hash(&text[..1_000]), Some(0x0123_4567_89ab_cdef), "a shorter reply is its prefix");
+    assert_eq!(
+        text_hash(&text[..1_000]),
+        Some(0x0123_4567_89ab_cdef),
+        "a shorter reply is its prefix"
+    );
     assert_eq!(text_hash(&text[4..]), None, "its start is missing");
     assert_eq!(text_hash(&text[..999]), None, "half a token");
     let mut swapped = text[..996].to_owned();

@@ -18,8 +18,9 @@ use crate::http::{
     CONTINUE, Downstream, RequestFraming, RequestHead, Version, write_response_head,
 };
 use crate::limits::{MODEL_NAME_BYTES_MAX, PATH_BYTES_MAX};
-use crate::place::{Plan, Slot};
-use crate::plan::{self, Planned};
+use crate::place::Slot;
+use crate::plan::{self, Plan, Planned, Views};
+use crate::published::Phase;
 use crate::record::{End, Note, Record, Times};
 use crate::relay::{Relay, Relayed};
 use crate::search::Found;
@@ -50,7 +51,8 @@ impl<'s> Exchange<'s> {
         let api = Api::of(head.method_bytes(), head.target());
         let id = shard.next_request_id();
         shard.retries.note_request();
-        let keep_alive = head.keep_alive();
+        // A process that is leaving tells its clients to connect elsewhere next time.
+        let keep_alive = head.keep_alive() && shard.shared.phase() < Phase::Leaving;
         Exchange {
             shard,
             client,
@@ -72,10 +74,20 @@ impl<'s> Exchange<'s> {
         if self.api == Api::Models {
             return self.list_models().await;
         }
-        match plan::plan(self.shard, self.api, self.head, &body) {
+        match self.plan(&body) {
             Planned::Forward(plan) => self.forward(plan, Bytes::from(body)).await,
-            Planned::Answer(situation) => self.answer(situation, None).await,
+            Planned::Answer(situation) => self.answer(situation).await,
         }
+    }
+
+    fn plan(&self, body: &[u8]) -> Planned {
+        let mut routes = self.shard.routes.borrow_mut();
+        let mut views = Views {
+            shared: self.shard.shared,
+            routes: routes.load(),
+            scratch: &mut self.shard.scratch.borrow_mut(),
+        };
+        plan::plan(&mut views, self.api, &|name| self.head.header(name), body)
     }
 
     async fn read_body(&mut self) -> Result<Vec<u8>, BodyError> {
@@ -111,17 +123,17 @@ impl<'s> Exchange<'s> {
             BodyError::Malformed => Situation::BadRequest,
         };
         self.to.keep_alive = false;
-        self.answer(situation, None).await;
+        self.answer(situation).await;
         Next::Linger
     }
 
     /// Answers by ourselves. The record says so.
-    async fn answer(&mut self, situation: Situation, end: Option<End>) -> Next {
+    async fn answer(&mut self, situation: Situation) -> Next {
         let head_only = self.head.method_bytes() == b"HEAD";
         let answer = answer::own(situation, self.api.dialect(), &self.request_id);
         self.record.status = answer.status;
-        self.record.end =
-            end.unwrap_or(if answer.status < 500 { End::Refused } else { End::OwnAnswer });
+        let callers = answer::status::is_callers(answer.status);
+        self.record.end = if callers { End::Refused } else { End::OwnAnswer };
         let mut out = Vec::new();
         answer.write(&mut out, self.to, head_only);
         self.write_out(out).await
@@ -166,7 +178,7 @@ impl<'s> Exchange<'s> {
         self.record.blocks = plan.blocks;
         match found {
             Found::Reply(held, slot, backend) => self.relay(*held, slot, backend, gone).await,
-            Found::Answer(situation) => self.answer(situation, None).await,
+            Found::Answer(situation) => self.answer(situation).await,
             Found::ClientGone => {
                 self.record.end = End::ClientGone;
                 Next::Close
@@ -195,6 +207,7 @@ impl<'s> Exchange<'s> {
             client: self.client,
             gone,
             upstream: &socket,
+            backend,
             reply: &mut reply,
             framing,
             dialect: self.api.dialect(),

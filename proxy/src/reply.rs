@@ -3,6 +3,7 @@
 //! The relay forwards bytes and asks here where the body ends, whether it may be sent at all, and what the
 //! engine reported. It reads what passes and changes none of it.
 
+use crate::answer::status::is_success;
 use crate::api::Dialect;
 use crate::classify::{ReplyClass, classify_reply};
 use crate::http::{ChunkError, ChunkedReader, Fed, ResponseFraming, ResponseHead};
@@ -136,7 +137,7 @@ impl Reply {
         }
         match &self.content {
             Content::Events(scanner) => scanner.is_decided(),
-            Content::Document { bytes, .. } => *bytes > 0 && self.status < 400,
+            Content::Document { bytes, .. } => *bytes > 0 && is_success(self.status),
         }
     }
 
@@ -207,7 +208,7 @@ impl Reply {
     pub fn usage(&self) -> Option<Usage> {
         match &self.content {
             Content::Events(scanner) => scanner.usage(),
-            Content::Document { tail, .. } if self.status < 400 => usage::of_tail(tail),
+            Content::Document { tail, .. } if is_success(self.status) => usage::of_tail(tail),
             Content::Document { .. } => None,
         }
     }

@@ -36,7 +36,11 @@ pub(crate) fn chat_stream(text: &str) -> Value {
 }
 
 /// Waits until the engine's state is as wanted.
-pub(crate) async fn eventually(engine: &SimEngine, what: &str, wanted: impl Fn(&EngineState) -> bool) -> EngineState {
+pub(crate) async fn eventually(
+    engine: &SimEngine,
+    what: &str,
+    wanted: impl Fn(&EngineState) -> bool,
+) -> EngineState {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let state = engine.state();
@@ -144,9 +148,16 @@ impl Client {
         self.send_with(method, path, &[], body).await;
     }
 
-    pub(crate) async fn send_with(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) {
+    pub(crate) async fn send_with(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: sim\r\nContent-Length: {}\r\n", body.len());
+        let mut head =
+            format!("{method} {path} HTTP/1.1\r\nHost: sim\r\nContent-Length: {}\r\n", body.len());
         for (name, value) in headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }

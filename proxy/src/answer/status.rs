@@ -34,3 +34,13 @@ pub const GATEWAY_TIMEOUT: u16 = 504;
 pub const VERSION_NOT_SUPPORTED: u16 = 505;
 /// Anthropic's word for no room.
 pub const OVERLOADED: u16 = 529;
+
+/// Whether a status tells of neither side's failure.
+pub fn is_success(status: u16) -> bool {
+    status < BAD_REQUEST
+}
+
+/// Whether a status blames the caller.
+pub fn is_callers(status: u16) -> bool {
+    (BAD_REQUEST..INTERNAL).contains(&status)
+}
