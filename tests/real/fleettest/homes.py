@@ -63,7 +63,8 @@ def run(out):
     for name in (agents.ClaudeCode.name, agents.Codex.name):
         mine = [session for session in played if session.agent.name == name]
         strayed = [session.backends() for session in mine if not session.stayed()]
-        out.bar(f"homes: every {name} session stays on one backend", not strayed, strayed or f"{len(mine)} of {len(mine)}")
+        stayed = strayed or f"{len(mine)} of {len(mine)}"
+        out.bar(f"homes: every {name} session stays on one backend", not strayed, stayed)
         found = sum(session.reused() for session in mine)
         wanted = len(mine) * (TURNS - 1)
         out.bar(f"homes: every {name} follow-up finds its prefix", found == wanted, f"{found} of {wanted}")

@@ -54,13 +54,21 @@ class Result:
 
 
 def conversations(port):
-    """Both libraries in turn; each streams every other reply, half of them from the first one on."""
+    """Both libraries in turn; each streams every other reply."""
     made = []
     for number in range(CONVERSATIONS):
-        library = (chats.OpenAIChat, chats.AnthropicMessages)[number % 2]
-        first = number // 2 % 2
-        made.append(chats.Conversation(number, library(port, MODEL), lambda turn, first=first: turn % 2 == first, WORDS))
+        client = (chats.OpenAIChat, chats.AnthropicMessages)[number % 2](port, MODEL)
+        streams = (every_even, every_odd)[number // 2 % 2]
+        made.append(chats.Conversation(number, client, streams, WORDS))
     return made
+
+
+def every_even(turn):
+    return turn % 2 == 0
+
+
+def every_odd(turn):
+    return turn % 2 == 1
 
 
 def play(policy):

@@ -24,8 +24,8 @@ def run(out):
     seconds = sum(r.seconds for r in through)
     rows = [
         ["in front", "streams", "failed", "share", "streams/s"],
-        ["nothing", direct.sent, direct.failed, report.percent(direct.failed, direct.sent), rate(direct.sent, direct.seconds)],
-        ["shearwater", sent, failed, report.percent(failed, sent), rate(sent, seconds)],
+        row("nothing", direct.sent, direct.failed, direct.seconds),
+        row("shearwater", sent, failed, seconds),
     ]
     report.table(rows)
     for bad in (r for r in through if r.failed):
@@ -34,5 +34,6 @@ def run(out):
     out.bar(f"streams: none of {RUNS * STREAMS} fails", failed == 0 and sent == RUNS * STREAMS, f"{failed} of {sent}")
 
 
-def rate(count, seconds):
-    return f"{count / seconds:.0f}" if seconds else "-"
+def row(name, sent, failed, seconds):
+    rate = f"{sent / seconds:.0f}" if seconds else "-"
+    return [name, sent, failed, report.percent(failed, sent), rate]
