@@ -1,2 +1,82 @@
-//! Micro-benchmarks and recorded results.
+//! The stop-watch of the micro-benchmarks. It knows nothing of what it measures.
+//!
+//! Each case is run in batches; printed are the median and the fastest batch, in nanoseconds an operation,
+//! and a checksum that keeps the compiler honest. With `--smoke` every case runs once, to show that it does.
+//! Absolute times mean little on a busy machine: compare cases of one run.
 #![forbid(unsafe_code)]
+
+use std::time::Instant;
+
+/// Batches of a measured run.
+const BATCHES: usize = 31;
+/// Time a batch should take, nanoseconds: long against the clock's resolution, short against a scheduler's.
+const BATCH_NS: u128 = 5_000_000;
+
+/// A running set of benchmarks.
+#[derive(Debug)]
+pub struct Bench {
+    smoke: bool,
+    filter: Option<String>,
+}
+
+impl Bench {
+    /// Reads the command line: `--smoke`, or a part of the names to run.
+    pub fn from_args() -> Bench {
+        let mut bench = Bench { smoke: false, filter: None };
+        for arg in std::env::args().skip(1) {
+            match arg.as_str() {
+                "--smoke" => bench.smoke = true,
+                // What cargo itself adds.
+                flag if flag.starts_with("--") => {}
+                name => bench.filter = Some(name.to_owned()),
+            }
+        }
+        bench
+    }
+
+    /// Measures `operation`, which returns something of its result.
+    pub fn case(&self, name: &str, mut operation: impl FnMut() -> u64) {
+        if self.filter.as_ref().is_some_and(|filter| !name.contains(filter.as_str())) {
+            return;
+        }
+        if self.smoke {
+            let checksum = operation();
+            return print(&format!("{name:44} ran, checksum {checksum:016x}"));
+        }
+        let count = calibrate(&mut operation);
+        let mut checksum = 0;
+        let mut batches: Vec<u128> = (0..BATCHES)
+            .map(|_| timed(count, &mut operation, &mut checksum) / u128::from(count))
+            .collect();
+        batches.sort_unstable();
+        let (median, fastest) = (batches[BATCHES / 2], batches[0]);
+        print(&format!("{name:44} {median:9} ns median {fastest:9} ns fastest  {checksum:016x}"));
+    }
+}
+
+/// How many operations make a batch.
+fn calibrate(operation: &mut impl FnMut() -> u64) -> u64 {
+    let mut count = 1;
+    loop {
+        let took = timed(count, operation, &mut 0);
+        if took * 4 >= BATCH_NS {
+            let wanted = u128::from(count) * BATCH_NS / took.max(1);
+            return u64::try_from(wanted).unwrap_or(u64::MAX).max(1);
+        }
+        count *= 4;
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a stop-watch reads the clock")]
+fn timed(count: u64, operation: &mut impl FnMut() -> u64, checksum: &mut u64) -> u128 {
+    let start = Instant::now();
+    for _ in 0..count {
+        *checksum = checksum.rotate_left(5) ^ std::hint::black_box(operation());
+    }
+    start.elapsed().as_nanos()
+}
+
+#[expect(clippy::print_stdout, reason = "a benchmark's output is its result")]
+fn print(line: &str) {
+    println!("{line}");
+}

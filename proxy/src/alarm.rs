@@ -19,6 +19,7 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct Alarm {
     due_ms: Cell<u64>,
+    idle: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -31,6 +32,11 @@ impl Alarm {
     /// No deadline until the next `set`.
     pub fn clear(&self) {
         self.due_ms.set(NEVER);
+    }
+
+    /// Says whether nothing is under way that would be missed.
+    pub fn set_idle(&self, idle: bool) {
+        self.idle.set(idle);
     }
 
     fn has_rung(&self) -> bool {
@@ -55,17 +61,24 @@ pub struct Alarms {
 impl Alarms {
     /// A new alarm, silent until set; it leaves the list when dropped.
     pub fn add(&self) -> Rc<Alarm> {
-        let alarm = Rc::new(Alarm { due_ms: Cell::new(NEVER), waker: RefCell::new(None) });
+        let alarm = Rc::new(Alarm {
+            due_ms: Cell::new(NEVER),
+            idle: Cell::new(false),
+            waker: RefCell::new(None),
+        });
         self.list.borrow_mut().push(Rc::downgrade(&alarm));
         alarm
     }
 
-    /// Rings every alarm, due or not: whatever is still being done ends now.
-    pub fn ring_all(&self) {
+    /// Rings alarms that are not due: all of them, or those of idle sessions only. Whatever is being done
+    /// under them ends now.
+    pub fn ring(&self, idle_only: bool) {
         for alarm in self.list.borrow().iter().filter_map(Weak::upgrade) {
-            alarm.due_ms.set(1);
+            if alarm.idle.get() || !idle_only {
+                alarm.due_ms.set(1);
+            }
         }
-        self.tick(Millis(NEVER - 1));
+        self.tick(Millis(1));
     }
 
     /// Rings every alarm that is due and forgets the dropped ones.

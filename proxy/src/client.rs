@@ -13,7 +13,7 @@ use monoio::buf::{IoBuf, IoBufMut};
 use crate::alarm::{Alarm, Raced, within};
 use crate::clock;
 use crate::limits::{PIPELINED_MAX, READ_BUFFER_FIRST, READ_BUFFER_MAX};
-use crate::socket::Socket;
+use crate::socket::{Peek, Socket};
 
 /// Why a client cannot be served any further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +80,11 @@ impl Client {
     /// Whether nothing was read ahead.
     pub fn inbox_is_empty(&self) -> bool {
         self.inbox.borrow().is_empty()
+    }
+
+    /// Whether anything arrived that was not read.
+    pub fn has_unread(&self) -> bool {
+        !self.inbox_is_empty() || self.socket.peek() == Peek::Bytes
     }
 
     /// Reads more behind what `buf` holds. The deadline is whatever the alarm was set to.

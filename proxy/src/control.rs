@@ -1,16 +1,216 @@
-//! stub
-#[derive(Debug)]
-pub struct Handle;
-impl Handle {
-    pub fn join(self) {}
-    pub fn drain_now(&self) {}
+//! The control thread: it watches the backends, publishes what it learns, serves the admin address and
+//! takes the process from starting to stopping.
+//!
+//! It runs tokio on one thread of its own and is never on the path of a request: shards read what it
+//! published. Nothing here is fast, and nothing here may make a shard wait.
+
+mod breaker;
+mod detect;
+pub mod http_client;
+mod lifecycle;
+mod llamacpp;
+mod metrics_text;
+pub mod models;
+mod probe;
+mod progress;
+pub mod reading;
+mod resolve;
+mod scrape;
+mod sglang;
+mod vllm;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use index::BackendId;
+use tokio::sync::watch as stages;
+
+use crate::admin::{Admin, Explain};
+use crate::insight::Insight;
+use crate::learn;
+use crate::limits::{BREAKER_FAILURES, PATROL_MS};
+use crate::published::{Phase, Published};
+use lifecycle::Stage;
+use progress::Progress;
+use watch::Watch;
+
+/// What a process wants of its control thread.
+#[derive(Default)]
+pub struct Options {
+    /// Act on SIGTERM, SIGINT and SIGHUP. Tests that start several proxies in one process do without.
+    pub signals: bool,
+    /// Answers dry runs; without it they are answered 501.
+    pub explain: Option<Box<dyn Explain>>,
 }
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("signals", &self.signals).finish_non_exhaustive()
+    }
+}
+
+/// The running control thread. Dropping it stops the thread too, without waiting for its end.
+#[derive(Debug)]
+pub struct Handle {
+    stage: stages::Sender<Stage>,
+    thread: Option<JoinHandle<()>>,
+    admin: SocketAddr,
+}
+
+impl Handle {
+    /// Where the admin address really is; tests ask for port 0.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// Does what a stop signal does: not ready any more, then draining, then stopping. Saying it again
+    /// cuts what is left at once.
+    pub fn leave(&self) {
+        self.stage.send_modify(|stage| *stage = stage.after_signal());
+    }
+
+    /// Does the same without the moment for balancers to notice: draining begins at once.
+    pub fn drain_now(&self) {
+        self.advance(Stage::Drain);
+    }
+
+    /// Ends the thread: phase `Stopping`, the admin address closed. Call it when the shards have ended.
+    pub fn join(mut self) {
+        self.advance(Stage::End);
+        if let Some(thread) = self.thread.take() {
+            // A panic there was its own; stopping goes on.
+            let _ = thread.join();
+        }
+    }
+
+    fn advance(&self, to: Stage) {
+        self.stage.send_modify(|stage| *stage = to.max(*stage));
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.advance(Stage::End);
+    }
+}
+
+/// Starts the control thread. `admin` listens already, so that an address in use is an error at start.
+///
+/// # Errors
+/// When the runtime or the thread cannot be set up.
 pub fn start(
-    shared: &'static crate::published::Published,
-    _l: &crate::learn::Handle,
-    _a: std::net::TcpListener,
-    _s: bool,
-) -> std::io::Result<Handle> {
-    shared.set_phase(crate::published::Phase::Ready);
-    Ok(Handle)
+    shared: &'static Published,
+    learn: &learn::Handle,
+    admin: TcpListener,
+    options: Options,
+) -> io::Result<Handle> {
+    let insight = learn.insight();
+    admin.set_nonblocking(true)?;
+    let address = admin.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (sender, receiver) = stages::channel(Stage::Serve);
+    let signals = options.signals.then(|| sender.clone());
+    let admin = Admin::new(shared, Arc::clone(&insight), options.explain, admin);
+    let control = Control { shared, insight, receiver, signals };
+    let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
+        runtime.block_on(control.run(admin));
+        // A resolver that hangs on its helper thread must not keep the process.
+        runtime.shutdown_timeout(Duration::from_millis(100));
+    })?;
+    Ok(Handle { stage: sender, thread: Some(thread), admin: address })
+}
+
+struct Control {
+    shared: &'static Published,
+    insight: Arc<Insight>,
+    receiver: stages::Receiver<Stage>,
+    signals: Option<stages::Sender<Stage>>,
+}
+
+impl Control {
+    async fn run(self, admin: Admin) {
+        let Control { shared, insight, receiver, signals } = self;
+        let progress = Arc::new(Progress::new(shared.upstreams.len()));
+        for id in (0..=u16::MAX).map(BackendId).take(shared.upstreams.len()) {
+            match Watch::new(id, shared, &insight, &progress) {
+                Some(watch) => drop(tokio::spawn(watch.run())),
+                None => progress.first_round_done(),
+            }
+        }
+        tokio::spawn(publish(shared, Arc::clone(&insight), Arc::clone(&progress)));
+        tokio::spawn(patrol(shared, Arc::clone(&insight), progress));
+        if let Some(sender) = signals {
+            tokio::spawn(lifecycle::signals(sender, Arc::clone(&insight)));
+        }
+        tokio::select! {
+            () = admin.serve() => {}
+            () = lifecycle::run(shared, &insight, receiver) => {}
+        }
+    }
+}
+
+/// Publishes routes when they changed, and readiness when the first round is over and somebody answered.
+async fn publish(shared: &'static Published, insight: Arc<Insight>, progress: Arc<Progress>) {
+    let mut catalog = models::Catalog::continuing(&shared.routes.load());
+    loop {
+        progress.wait().await;
+        let routes = catalog.routes(&offers(shared, &insight));
+        if !models::same(&routes, &shared.routes.load()) {
+            shared.routes.store(Arc::new(routes));
+        }
+        let answered = || insight.backends.iter().any(|backend| backend.report(|r| r.answered));
+        if shared.phase() == Phase::Starting && progress.all_asked() && answered() {
+            insight.set_admissible(admissible(shared));
+            shared.set_phase(Phase::Ready);
+            insight.journal.note(config::Level::Info, None, "ready");
+        }
+    }
+}
+
+fn offers(shared: &Published, insight: &Insight) -> Vec<models::Offer> {
+    let enabled = shared.config.backends.iter().map(|backend| backend.enabled);
+    insight
+        .backends
+        .iter()
+        .zip(enabled)
+        .map(|(backend, enabled)| {
+            backend.report(|report| models::Offer {
+                models: report.models.clone(),
+                up: report.up && enabled,
+                told: report.told,
+            })
+        })
+        .collect()
+}
+
+/// Wakes the tasks of backends whose breaker has opened, and keeps readiness' count.
+async fn patrol(shared: &'static Published, insight: Arc<Insight>, progress: Arc<Progress>) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(PATROL_MS));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        insight.set_admissible(admissible(shared));
+        for ((id, upstream), backend) in
+            (0..=u16::MAX).map(BackendId).zip(&shared.upstreams).zip(&insight.backends)
+        {
+            let failing = upstream.failures() >= BREAKER_FAILURES;
+            if failing && !backend.report(|report| report.breaker_open) {
+                if let Some(wake) = progress.wake(id) {
+                    wake.notify_one();
+                }
+            }
+        }
+    }
+}
+
+fn admissible(shared: &Published) -> usize {
+    let ids = (0..=u16::MAX).map(BackendId).take(shared.upstreams.len());
+    ids.filter(|id| shared.fleet.backend(*id).admits().is_ok()).count()
 }

@@ -18,8 +18,9 @@ use crate::http::{
     CONTINUE, Downstream, RequestFraming, RequestHead, Version, write_response_head,
 };
 use crate::limits::{MODEL_NAME_BYTES_MAX, PATH_BYTES_MAX};
-use crate::place::{Plan, Slot};
-use crate::plan::{self, Planned};
+use crate::place::Slot;
+use crate::plan::{self, Plan, Planned, Views};
+use crate::published::Phase;
 use crate::record::{End, Note, Record, Times};
 use crate::relay::{Relay, Relayed};
 use crate::search::Found;
@@ -50,7 +51,8 @@ impl<'s> Exchange<'s> {
         let api = Api::of(head.method_bytes(), head.target());
         let id = shard.next_request_id();
         shard.retries.note_request();
-        let keep_alive = head.keep_alive();
+        // A process that is leaving tells its clients to connect elsewhere next time.
+        let keep_alive = head.keep_alive() && shard.shared.phase() < Phase::Leaving;
         Exchange {
             shard,
             client,
@@ -72,10 +74,20 @@ impl<'s> Exchange<'s> {
         if self.api == Api::Models {
             return self.list_models().await;
         }
-        match plan::plan(self.shard, self.api, self.head, &body) {
+        match self.plan(&body) {
             Planned::Forward(plan) => self.forward(plan, Bytes::from(body)).await,
             Planned::Answer(situation) => self.answer(situation).await,
         }
+    }
+
+    fn plan(&self, body: &[u8]) -> Planned {
+        let mut routes = self.shard.routes.borrow_mut();
+        let mut views = Views {
+            shared: self.shard.shared,
+            routes: routes.load(),
+            scratch: &mut self.shard.scratch.borrow_mut(),
+        };
+        plan::plan(&mut views, self.api, &|name| self.head.header(name), body)
     }
 
     async fn read_body(&mut self) -> Result<Vec<u8>, BodyError> {
@@ -195,6 +207,7 @@ impl<'s> Exchange<'s> {
             client: self.client,
             gone,
             upstream: &socket,
+            backend,
             reply: &mut reply,
             framing,
             dialect: self.api.dialect(),

@@ -1,6 +1,6 @@
 //! The data path and the process around it. It alone knows sockets, JSON and HTTP.
 //!
-//! Top to bottom in the order a request meets them, then what stands around the data path.
+//! ARCHITECTURE.md names each module in the order a request meets it.
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
@@ -32,16 +32,26 @@ pub mod sse;
 pub mod upstream;
 pub mod usage;
 
+pub mod access_log;
+pub mod admin;
 pub mod alarm;
 pub mod client;
 pub mod clock;
 pub mod control;
+pub mod explain;
+pub mod insight;
+pub mod journal;
 pub mod learn;
 pub mod limits;
 pub mod metrics;
+mod metrics_names;
 pub mod pool;
 pub mod published;
+pub mod rehearse;
 pub mod retry;
 pub mod ring;
 pub mod socket;
 pub mod wait;
+
+#[cfg(test)]
+mod fixture;

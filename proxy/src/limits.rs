@@ -89,45 +89,107 @@ pub const NOTES_MAX: usize = 16 * 1024;
 pub const MODEL_NAME_BYTES_MAX: usize = 128;
 /// Bytes of a path kept in records and logs.
 pub const PATH_BYTES_MAX: usize = 256;
+/// How long the learn thread pauses after a batch of notes while more arrive, ms: the longest an
+/// observation of a busy process waits for its snapshot.
+pub const LEARN_PAUSE_MIN_MS: u64 = 1;
+/// Its longest pause when nothing arrives, ms. What was routed meanwhile is visible to decisions through
+/// the index's record of recent routes, which lasts ten times longer.
+pub const LEARN_PAUSE_MAX_MS: u64 = 20;
+/// Notes taken in before the index is published, so that a flood cannot delay the snapshot.
+pub const LEARN_BATCH_MAX: usize = 2048;
+/// How often the learn thread looks at budgets, figures of the index and its log, ms.
+pub const LEARN_CHORES_MS: u64 = 1_000;
+/// A backend's evidence budget is its KV capacity plus this part of it, as a divisor: assumed too high
+/// costs nothing measurable, too low costs hits.
+pub const EVIDENCE_SPARE_DIVISOR: u64 = 4;
+/// A reported shortfall up to this part of the prediction, as a divisor, is rounding and no eviction:
+/// bytes per token differ along a prompt.
+pub const SHORTFALL_TOLERANCE_DIVISOR: u64 = 16;
+
+// --- Access log -------------------------------------------------------------------------------------
+
+/// Bytes of log lines collected before they are handed to the writing thread.
+pub const LOG_CHUNK_BYTES: usize = 64 * 1024;
+/// Chunks waiting for a slow disk or pipe; beyond it lines are dropped and counted.
+pub const LOG_CHUNKS_MAX: usize = 64;
+/// How long stopping waits for the log's last lines, ms; a stuck pipe must not keep the process.
+pub const LOG_STOP_MS: u64 = 1_000;
+
+// --- Control ----------------------------------------------------------------------------------------
+
+/// Largest reply of an engine's own endpoints, bytes. SGLang's metrics are 85 KB.
+pub const ENGINE_REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How often names are resolved again, ms.
+pub const RESOLVE_INTERVAL_MS: u64 = 30_000;
+/// How often a backend's model list and its fixed facts are read again, ms.
+pub const MODELS_INTERVAL_MS: u64 = 10_000;
+/// Pause before a backend that refused a connection is asked again, ms: it is either restarting or gone,
+/// and either should be known soon.
+pub const REFUSED_PAUSE_MS: u64 = 200;
+/// How often the control thread looks for breakers that opened, ms.
+pub const PATROL_MS: u64 = 100;
+/// Models taken from one engine's list.
+pub const MODELS_PER_BACKEND_MAX: usize = 1_024;
+/// Models of the whole fleet.
+pub const MODELS_MAX: usize = 4_096;
+/// Bytes of a model's name; longer names are ignored.
+pub const MODEL_ID_BYTES_MAX: usize = 256;
+/// State changes kept for the admin address.
+pub const JOURNAL_ENTRIES_MAX: usize = 256;
+/// Bytes of an error kept for the admin address; engines put anything into theirs.
+pub const ERROR_BYTES_MAX: usize = 200;
+
+// --- Admin ------------------------------------------------------------------------------------------
+
+/// Connections to the admin address at once.
+pub const ADMIN_CONNECTIONS_MAX: usize = 64;
+/// How long a client of the admin address may take to send a request's head, ms.
+pub const ADMIN_HEAD_MS: u64 = 10_000;
 
 // ---- HTTP heads and chunks ----
 
-/// Bytes a head may have, whatever is configured: a bound on what one connection can make us hold, and far below what the
-/// 32-bit offsets of a parsed head can name.
+/// Bytes a head may have, whatever is configured: a bound on what one connection can make us hold,
+/// and far below what the 32-bit offsets of a parsed head can name.
 pub const HEAD_BYTES_CEILING: usize = 1 << 20;
 
-/// Fields a head may have, whatever is configured: the parser's table lives on the stack, 32 bytes a field.
+/// Fields a head may have, whatever is configured: the parser's table lives on the stack, 32 bytes
+/// a field.
 pub const HEAD_FIELDS_CEILING: usize = 128;
 
-/// Fields the proxy may add to a request on its way (a request id, trace headers, a key, the length of the body).
+/// Fields the proxy may add to a request on its way (a request id, trace headers, a key, the length
+/// of the body).
 pub const ADDED_HEADERS_MAX: usize = 8;
 
-/// A client's head. llama.cpp's server answers a bare 400 to a line (request line included) over 8,192 bytes with its CRLF and to
-/// more than 100 fields, so no more than that may reach it, our own fields included. 16 KiB in all is what HAProxy takes by default.
+/// A client's head. llama.cpp's server answers a bare 400 to a line (request line included) over
+/// 8,192 bytes with its CRLF and to more than 100 fields, so no more than that may reach it, our
+/// own fields included. 16 KiB in all is what HAProxy takes by default.
 pub const REQUEST_HEAD: HeadLimits = HeadLimits {
     bytes_max: 16 * 1024,
     line_bytes_max: 8 * 1024,
     headers_max: 100 - ADDED_HEADERS_MAX,
 };
 
-/// An engine's head. Engines send about ten short fields; the room is for proxies between us and them.
+/// An engine's head. Engines send about ten short fields; the room is for proxies between us and
+/// them.
 pub const RESPONSE_HEAD: HeadLimits = HeadLimits {
     bytes_max: 32 * 1024,
     line_bytes_max: 16 * 1024,
     headers_max: HEAD_FIELDS_CEILING,
 };
 
-/// Empty lines passed over before a request line. RFC 9112, 2.2 asks for one; old clients ended a body with one CRLF, and
-/// some with two.
+/// Empty lines passed over before a request line. RFC 9112, 2.2 asks for one; old clients ended a
+/// body with one CRLF, and some with two.
 pub const LEADING_EMPTY_LINES_MAX: usize = 2;
 
 /// Bytes of a method. The longest registered one has 17.
 pub const METHOD_BYTES_MAX: usize = 32;
 
-/// Options in all Connection fields of a head. Each costs a look at every field; honest heads have one to three.
+/// Options in all Connection fields of a head. Each costs a look at every field; honest heads have
+/// one to three.
 pub const CONNECTION_OPTIONS_MAX: usize = 16;
 
-/// A client's chunked body. No client of the field uses extensions or trailers; the room is for signing ones.
+/// A client's chunked body. No client of the field uses extensions or trailers; the room is for
+/// signing ones.
 pub const REQUEST_CHUNKS: ChunkLimits =
     ChunkLimits { extension_bytes_max: 16 * 1024, trailer_bytes_max: 8 * 1024, trailers_max: 32 };
 

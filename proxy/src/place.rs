@@ -7,33 +7,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use index::{
-    Ask, BackendId, BackendSet, ConversationKey, Decision, Nowhere, Reservation, SequenceHash,
-};
+use index::{BackendId, BackendSet, Decision, Nowhere, Reservation};
 
 use crate::alarm::{Alarm, Raced, race};
 use crate::answer::Situation;
 use crate::clock;
 use crate::limits::BUSY_PAUSE_MS;
-use crate::published::Routes;
+use crate::plan::{self, Plan};
 use crate::shard::Shard;
-
-/// What the decision needs to know of a request.
-#[derive(Debug, Default)]
-pub struct Plan {
-    /// Model asked for; `None` goes to any backend.
-    pub model: Option<Box<str>>,
-    /// Fingerprint of its prompt.
-    pub blocks: Vec<SequenceHash>,
-    /// Canonical bytes of its prompt.
-    pub canonical_bytes: u64,
-    /// Tokens its reply may take, as budgeted.
-    pub output_tokens: u64,
-    /// Whose conversation it is.
-    pub conversation: Option<ConversationKey>,
-    /// Whether it takes a slot; side calls do not.
-    pub reserves: bool,
-}
 
 /// A held slot, given back when dropped; whoever waits on this shard is then called.
 #[derive(Debug)]
@@ -99,11 +80,6 @@ impl Excluded {
     }
 }
 
-/// Whether the fleet serves this model at all.
-pub fn serves(shard: &Shard, routes: &Routes, model: Option<&str>) -> bool {
-    shard.pool_of(routes, model).is_some()
-}
-
 /// Finds a backend and holds its slot. `waited_ms` accumulates over the attempts of one request.
 ///
 /// # Errors
@@ -137,11 +113,15 @@ pub async fn place<W: Future<Output = ()>>(
                 None => return Err(Unplaced::Answer(Situation::NoRoom, decision)),
             },
         };
-        let pause = match full {
+        let mut pause = match full {
             Full::Never => BUSY_PAUSE_MS,
             Full::Home => routing.home_wait_ms.saturating_sub(*waited_ms).max(1),
             Full::Everywhere => routing.queue_wait_ms.saturating_sub(*waited_ms).max(1),
         };
+        if !excluded.busy.is_empty() {
+            // Whoever said it was full may be asked again by then, whatever the others do.
+            pause = pause.min(BUSY_PAUSE_MS);
+        }
         let began = clock::now();
         alarm.set(began.millis(), pause);
         if race(alarm, gone.as_mut(), place.ticket.called()).await == Raced::Gone {
@@ -149,7 +129,7 @@ pub async fn place<W: Future<Output = ()>>(
         }
         let now = clock::now();
         *waited_ms += now.since(began).div_ceil(1000);
-        if full == Full::Never && now.since(began) >= BUSY_PAUSE_MS * 1000 {
+        if now.since(began) >= BUSY_PAUSE_MS * 1000 {
             excluded.busy = BackendSet::default();
         }
         queued = Some(place);
@@ -176,13 +156,13 @@ fn try_place(
 ) -> Result<Placement, Refused> {
     let mut routes = shard.routes.borrow_mut();
     let routes = routes.load();
-    let Some(pool) = shard.pool_of(routes, plan.model.as_deref()) else {
+    let Some(pool) = shard.shared.pool_of(routes, plan.model.as_deref()) else {
         return Err((Full::Never, None));
     };
     if !plan.reserves {
         return any_backend(shard, &pool.backends, excluded).ok_or((Full::Never, None));
     }
-    let ask = ask_of(shard, plan, pool, excluded, waited_ms);
+    let ask = plan::ask(shard.shared, plan, pool, excluded, waited_ms, shard.random());
     let prompt_tokens = ask.prompt_tokens;
     let mut reader = shard.reader.borrow_mut();
     let picked = shard.picker.borrow_mut().pick(&shard.shared.fleet, reader.load(), &ask);
@@ -197,43 +177,6 @@ fn try_place(
         Err(Nowhere::HomeFull(decision)) => Err((Full::Home, Some(Box::new(decision)))),
         Err(Nowhere::Busy(decision)) => Err((Full::Everywhere, Some(Box::new(decision)))),
     }
-}
-
-/// The decision's inputs for this request.
-pub fn ask_of<'a>(
-    shard: &Shard,
-    plan: &'a Plan,
-    pool: &'a crate::published::Pool,
-    excluded: &'a BackendSet,
-    waited_ms: u64,
-) -> Ask<'a> {
-    let ratio = pool.learned.bytes_per_token();
-    let routing = &shard.shared.config.routing;
-    Ask {
-        blocks: &plan.blocks,
-        block_tokens: tokens(u64::from(routing.block_bytes), ratio),
-        prompt_tokens: whole_tokens(plan.canonical_bytes, ratio),
-        output_tokens: plan.output_tokens,
-        conversation: plan.conversation,
-        pool: &pool.backends,
-        excluded,
-        waited_ms,
-        home_wait_ms: routing.home_wait_ms,
-        now: clock::now().millis(),
-        random: shard.random(),
-    }
-}
-
-// An estimate: sizes are far below 2^24 blocks' worth, and a rounding error of one token is no error.
-#[allow(clippy::cast_precision_loss)]
-fn tokens(bytes: u64, ratio: f32) -> f32 {
-    bytes as f32 / ratio
-}
-
-// As above; the quotient is not negative and saturates.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn whole_tokens(bytes: u64, ratio: f32) -> u64 {
-    tokens(bytes, ratio).ceil() as u64
 }
 
 /// A side call's backend: the least loaded that takes requests, ties at random. It holds no slot.

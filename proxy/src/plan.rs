@@ -5,16 +5,32 @@
 
 use std::borrow::Cow;
 
-use index::{ConversationKey, Fingerprinter, conversation_key};
+use index::{Ask, BackendSet, ConversationKey, Fingerprinter, SequenceHash, conversation_key};
 
 use crate::answer::Situation;
 use crate::api::Api;
+use crate::clock;
 use crate::conversation;
 use crate::encoding::{self, Decoded, EncodingError};
-use crate::http::RequestHead;
-use crate::place::{Plan, serves};
 use crate::prompt::{self, Canon, Prompt};
-use crate::shard::Shard;
+use crate::published::{Pool, Published, Routes};
+
+/// What the decision needs to know of a request.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Model asked for; `None` goes to any backend.
+    pub model: Option<Box<str>>,
+    /// Fingerprint of its prompt.
+    pub blocks: Vec<SequenceHash>,
+    /// Canonical bytes of its prompt.
+    pub canonical_bytes: u64,
+    /// Tokens its reply may take, as budgeted.
+    pub output_tokens: u64,
+    /// Whose conversation it is.
+    pub conversation: Option<ConversationKey>,
+    /// Whether it takes a slot; side calls do not.
+    pub reserves: bool,
+}
 
 /// What to do with a request.
 #[derive(Debug)]
@@ -35,23 +51,39 @@ impl Canon for Fingerprinter {
     }
 }
 
-/// Plans a request whose body is complete.
-pub fn plan(shard: &Shard, api: Api, head: &RequestHead, body: &[u8]) -> Planned {
-    if api == Api::Other && !shard.shared.config.passthrough {
+/// What planning looks at besides the request.
+#[derive(Debug)]
+pub struct Views<'v> {
+    /// What all threads share.
+    pub shared: &'static Published,
+    /// Models and pools.
+    pub routes: &'v Routes,
+    /// Memory for reading bodies.
+    pub scratch: &'v mut prompt::Scratch,
+}
+
+/// Plans a request whose body is complete. `get` looks a header up by its lower-case name.
+pub fn plan<'h>(
+    views: &mut Views<'_>,
+    api: Api,
+    get: &impl Fn(&str) -> Option<&'h [u8]>,
+    body: &[u8],
+) -> Planned {
+    if api == Api::Other && !views.shared.config.passthrough {
         return Planned::Answer(Situation::UnknownPath);
     }
     let mut plan = Plan {
         reserves: api.reserves_slot(),
-        output_tokens: output_tokens(shard, None, 1),
+        output_tokens: output_tokens(views.shared, None, 1),
         ..Plan::default()
     };
     if !api.reads_prompt() {
         return Planned::Forward(plan);
     }
-    let read = match decode(shard, head, body) {
-        Ok(Some(decoded)) => read_prompt(shard, api, head, &decoded, &mut plan),
+    let read = match decode(views.shared, get, body) {
+        Ok(Some(decoded)) => read_prompt(views, api, get, &decoded, &mut plan),
         Ok(None) => {
-            plan.conversation = conversation_of(shard, head, None);
+            plan.conversation = conversation_of(views.shared, get, None);
             Ok(())
         }
         Err(situation) => Err(situation),
@@ -63,13 +95,13 @@ pub fn plan(shard: &Shard, api: Api, head: &RequestHead, body: &[u8]) -> Planned
 }
 
 /// The body as text; `None` when its encoding is unknown, so that only its headers can be gone by.
-fn decode<'b>(
-    shard: &Shard,
-    head: &RequestHead,
+fn decode<'b, 'h>(
+    shared: &Published,
+    get: &impl Fn(&str) -> Option<&'h [u8]>,
     body: &'b [u8],
 ) -> Result<Option<Cow<'b, [u8]>>, Situation> {
-    let max = usize::try_from(shard.shared.config.limits.body_bytes_max).unwrap_or(usize::MAX);
-    match encoding::decode(head.header("content-encoding"), body, max) {
+    let max = usize::try_from(shared.config.limits.body_bytes_max).unwrap_or(usize::MAX);
+    match encoding::decode(get("content-encoding"), body, max) {
         Ok(Decoded::Plain(bytes)) => Ok(Some(bytes.into())),
         Ok(Decoded::Inflated(bytes)) => Ok(Some(bytes.into())),
         Ok(Decoded::Opaque) => Ok(None),
@@ -78,52 +110,83 @@ fn decode<'b>(
     }
 }
 
-fn read_prompt(
-    shard: &Shard,
+fn read_prompt<'h>(
+    views: &mut Views<'_>,
     api: Api,
-    head: &RequestHead,
+    get: &impl Fn(&str) -> Option<&'h [u8]>,
     body: &[u8],
     plan: &mut Plan,
 ) -> Result<(), Situation> {
-    let block_bytes = shard.shared.config.routing.block_bytes;
-    let mut canon = Fingerprinter::new(shard.shared.key, block_bytes);
-    let mut scratch = shard.scratch.borrow_mut();
+    let shared = views.shared;
+    let mut canon = Fingerprinter::new(shared.key, shared.config.routing.block_bytes);
     let prompt =
-        prompt::read_with(&mut scratch, api, body, &mut canon).map_err(|_| Situation::BadJson)?;
-    if !knows_model(shard, &prompt) {
+        prompt::read_with(views.scratch, api, body, &mut canon).map_err(|_| Situation::BadJson)?;
+    if shared.pool_of(views.routes, prompt.model.as_deref()).is_none() {
         return Err(Situation::UnknownModel);
     }
     plan.model = prompt.model.as_deref().map(Into::into);
-    plan.output_tokens = output_tokens(shard, prompt.output_tokens_max, prompt.choices);
+    plan.output_tokens = output_tokens(shared, prompt.output_tokens_max, prompt.choices);
     plan.canonical_bytes = prompt.canonical_bytes;
-    plan.conversation = conversation_of(shard, head, Some(&prompt));
+    plan.conversation = conversation_of(shared, get, Some(&prompt));
     if api.fills_cache() {
         plan.blocks = canon.finish().blocks;
     }
     Ok(())
 }
 
-fn knows_model(shard: &Shard, prompt: &Prompt<'_>) -> bool {
-    let mut routes = shard.routes.borrow_mut();
-    serves(shard, routes.load(), prompt.model.as_deref())
-}
-
 /// What a reply is budgeted to take: what was asked for, up to a cap, because clients ask for far more than
 /// they use (32,000 is one client's constant), for each of the choices.
-fn output_tokens(shard: &Shard, asked: Option<u64>, choices: u32) -> u64 {
-    let routing = &shard.shared.config.routing;
+fn output_tokens(shared: &Published, asked: Option<u64>, choices: u32) -> u64 {
+    let routing = &shared.config.routing;
     let each = asked.unwrap_or(u64::from(routing.output_tokens_default));
     each.min(u64::from(routing.output_tokens_cap)).saturating_mul(u64::from(choices))
 }
 
 /// Whose conversation it is, scoped by the caller's credential, so that callers cannot steer each other.
-fn conversation_of(
-    shard: &Shard,
-    head: &RequestHead,
+fn conversation_of<'h>(
+    shared: &Published,
+    get: &impl Fn(&str) -> Option<&'h [u8]>,
     prompt: Option<&Prompt<'_>>,
 ) -> Option<ConversationKey> {
-    let configured = shard.shared.config.routing.session_header.as_deref();
-    let get = |name: &str| head.header(name);
-    let id = conversation::id(configured, &get, prompt)?;
-    Some(conversation_key(shard.shared.key, conversation::credential(&get), &id.bytes()))
+    let configured = shared.config.routing.session_header.as_deref();
+    let id = conversation::id(configured, &|name| get(name), prompt)?;
+    Some(conversation_key(shared.key, conversation::credential(get), &id.bytes()))
+}
+
+/// The question to the index that a plan comes to.
+pub fn ask<'a>(
+    shared: &Published,
+    plan: &'a Plan,
+    pool: &'a Pool,
+    excluded: &'a BackendSet,
+    waited_ms: u64,
+    random: u64,
+) -> Ask<'a> {
+    let ratio = pool.learned.bytes_per_token();
+    let routing = &shared.config.routing;
+    Ask {
+        blocks: &plan.blocks,
+        block_tokens: tokens(u64::from(routing.block_bytes), ratio),
+        prompt_tokens: whole_tokens(plan.canonical_bytes, ratio),
+        output_tokens: plan.output_tokens,
+        conversation: plan.conversation,
+        pool: &pool.backends,
+        excluded,
+        waited_ms,
+        home_wait_ms: routing.home_wait_ms,
+        now: clock::now().millis(),
+        random,
+    }
+}
+
+// An estimate: sizes are far below 2^24 blocks' worth, and a rounding error of one token is no error.
+#[allow(clippy::cast_precision_loss)]
+fn tokens(bytes: u64, ratio: f32) -> f32 {
+    bytes as f32 / ratio
+}
+
+// As above; the quotient is not negative and saturates.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn whole_tokens(bytes: u64, ratio: f32) -> u64 {
+    tokens(bytes, ratio).ceil() as u64
 }

@@ -9,13 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use config::Config;
+use config::{Config, UnknownModel};
 use crossbeam::queue::ArrayQueue;
-use index::{BackendSet, FingerprintKey, Fleet, IndexHandle};
+use index::{BackendSet, FingerprintKey, Fleet, IndexHandle, Millis};
 
-use crate::limits::NOTES_MAX;
+use crate::limits::{BREAKER_FAILURES, NOTES_MAX};
 use crate::metrics::ShardStats;
 use crate::record::Note;
+
+/// Signs of life closer together than this are not written down, ms: shards share the line they are on.
+const ALIVE_RESOLUTION_MS: u64 = 500;
 
 /// What kind of engine a backend is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -69,6 +72,7 @@ pub struct Upstream {
     address: ArcSwapOption<SocketAddr>,
     kind: AtomicU8,
     failures: AtomicU32,
+    alive_ms: AtomicU64,
 }
 
 impl Upstream {
@@ -80,7 +84,26 @@ impl Upstream {
             address: ArcSwapOption::empty(),
             kind: AtomicU8::new(0),
             failures: AtomicU32::new(0),
+            alive_ms: AtomicU64::new(0),
         }
+    }
+
+    /// Notes that reply bytes of this backend arrived: proof of life, whatever its probes say. Cheap
+    /// enough for every read of a stream, because it writes at most twice a second.
+    pub fn note_alive(&self, now: Millis) {
+        // Relaxed: a moment that stands alone; of two writers either will do.
+        let last = self.alive_ms.load(Ordering::Relaxed);
+        if last == 0 || now.since(Millis(last)) >= ALIVE_RESOLUTION_MS {
+            // Relaxed: as above.
+            self.alive_ms.store(now.0.max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether reply bytes of this backend arrived after `moment`, give or take half a second.
+    pub fn was_alive_since(&self, moment: Millis) -> bool {
+        // Relaxed: a moment that stands alone.
+        let last = self.alive_ms.load(Ordering::Relaxed);
+        last != 0 && last.saturating_add(ALIVE_RESOLUTION_MS) >= moment.0
     }
 
     /// Where to connect to; `None` until its name was resolved.
@@ -120,6 +143,12 @@ impl Upstream {
             // Relaxed: as above.
             self.failures.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Closes the breaker half: the next failure opens it again, the next success closes it whole.
+    pub fn close_breaker(&self) {
+        // Relaxed: a count.
+        self.failures.store(BREAKER_FAILURES - 1, Ordering::Relaxed);
     }
 
     /// Failures in a row.
@@ -290,6 +319,21 @@ impl Published {
     /// Facts of a backend.
     pub fn upstream(&self, id: index::BackendId) -> Option<&Upstream> {
         self.upstreams.get(usize::from(id.0))
+    }
+
+    /// The backends for a model: its pool, or all of them when no model was named, when any name will do,
+    /// or while some backend has not told its models yet.
+    pub fn pool_of<'r>(&self, routes: &'r Routes, model: Option<&str>) -> Option<&'r Pool> {
+        let Some(model) = model else { return Some(&routes.all) };
+        let any = self.config.unknown_model == UnknownModel::Any || !routes.complete;
+        routes.pools.get(model).or_else(|| any.then_some(&routes.all))
+    }
+
+    /// Notes that a backend sent something: see [`Upstream::note_alive`].
+    pub fn note_alive(&self, id: index::BackendId, now: Millis) {
+        if let Some(upstream) = self.upstream(id) {
+            upstream.note_alive(now);
+        }
     }
 
     /// Gives a note to the learn thread, or drops and counts it.

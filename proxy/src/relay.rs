@@ -7,6 +7,7 @@
 use std::pin::Pin;
 use std::rc::Rc;
 
+use index::BackendId;
 use monoio::buf::IoBuf;
 
 use crate::alarm::{Raced, race};
@@ -46,6 +47,8 @@ pub struct Relay<'r, W> {
     pub gone: Pin<&'r mut W>,
     /// Where the reply comes from.
     pub upstream: &'r Socket,
+    /// Whose it is.
+    pub backend: BackendId,
     /// How far it is.
     pub reply: &'r mut Reply,
     /// How its body is delimited towards the client.
@@ -108,7 +111,10 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         let idle = self.shard.shared.config.timeouts.stream_idle_ms;
         self.client.alarm.set(clock::now().millis(), idle);
         match race(&self.client.alarm, self.gone.as_mut(), self.upstream.read(buf)).await {
-            Raced::Done((Ok(count), buf)) if count > 0 => Read::Bytes(buf),
+            Raced::Done((Ok(count), buf)) if count > 0 => {
+                self.shard.shared.note_alive(self.backend, clock::now().millis());
+                Read::Bytes(buf)
+            }
             Raced::Done(_) if self.reply.close() => Read::Ended,
             Raced::Done(_) => Read::Broke,
             Raced::Late => Read::Stalled,

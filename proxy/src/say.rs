@@ -8,6 +8,11 @@ pub fn out(text: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{}", text.trim_end());
 }
 
+/// One line of a log, as it is, on standard error.
+pub fn log(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", line.trim_end());
+}
+
 /// The same on standard error, after the product's name.
 pub fn err(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "shearwater: {}", text.trim_end());

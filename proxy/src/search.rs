@@ -16,7 +16,8 @@ use crate::exchange::Exchange;
 use crate::http::{RequestFraming, Version, write_request_head};
 use crate::limits::{ATTEMPTS_MAX, BREAKER_FAILURES, SEND_TOGETHER_MAX};
 use crate::metrics::Count;
-use crate::place::{Excluded, Placement, Plan, Slot, Unplaced, place};
+use crate::place::{Excluded, Placement, Slot, Unplaced, place};
+use crate::plan::Plan;
 use crate::record::Note;
 use crate::upstream::{Attempt, Failed, Held, Outgoing};
 
@@ -93,11 +94,12 @@ impl Exchange<'_> {
     ) -> Option<Found> {
         let backend = placement.backend;
         self.note_placed(plan, placement.decision, backend, placement.prompt_tokens);
-        let outgoing = self.outgoing(body);
+        let outgoing = self.outgoing(body, backend);
         let mut attempt = Attempt { shard: self.shard, alarm: &self.client.alarm, gone };
         match attempt.run(backend, &outgoing).await {
             Ok(held) => self.judge(held, placement.slot, backend, search),
             Err(Failed::ClientGone) => Some(Found::ClientGone),
+            Err(Failed::Exhausted) => Some(Found::Answer(Situation::NoRoom)),
             Err(Failed::Silent) => Some(Found::Answer(Situation::FirstByteTimeout)),
             Err(Failed::Connect | Failed::NoReply | Failed::BadReply) => {
                 self.note_failure(backend);
@@ -138,6 +140,7 @@ impl Exchange<'_> {
             ReplyClass::Served | ReplyClass::CallersFault => {
                 if let Some(upstream) = self.shard.shared.upstream(backend) {
                     upstream.note_success();
+                    upstream.note_alive(clock::now().millis());
                 }
                 Some(Found::Reply(Box::new(held), slot, backend))
             }
@@ -176,10 +179,16 @@ impl Exchange<'_> {
         }
     }
 
-    fn outgoing<'b>(&self, body: &'b Bytes) -> Outgoing<'b> {
+    fn outgoing<'b>(&self, body: &'b Bytes, backend: BackendId) -> Outgoing<'b> {
         let has_body = self.head.framing() != RequestFraming::None;
         let mut head = Vec::with_capacity(1024 + body.len().min(SEND_TOGETHER_MAX));
-        let extra = [("x-shearwater-request-id", self.request_id.as_bytes())];
+        let upstream = self.shard.shared.upstream(backend);
+        let authority = upstream.map_or("", |upstream| &upstream.authority);
+        let extra = [
+            ("x-shearwater-request-id", self.request_id.as_bytes()),
+            // Only where the client, of HTTP/1.0, named no host; else its own is kept.
+            ("host", self.head.host().unwrap_or(authority.as_bytes())),
+        ];
         write_request_head(&mut head, self.head, has_body.then_some(body.len() as u64), &extra);
         Outgoing {
             head,

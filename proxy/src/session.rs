@@ -49,6 +49,8 @@ pub async fn serve(shard: Rc<Shard>, stream: TcpStream) {
         first = false;
         match exchange::serve(&shard, &client, &head).await {
             Next::Request if shard.shared.phase() < Phase::Draining => {}
+            // Closing over unread bytes would reset the connection and take our answer away.
+            Next::Request | Next::Close if client.has_unread() => return linger(&client).await,
             Next::Request | Next::Close => return,
             Next::Linger => return linger(&client).await,
         }
@@ -70,7 +72,10 @@ async fn next_head(
     let timeouts = &shard.shared.config.timeouts;
     if !first && client.inbox_is_empty() {
         client.alarm.set(clock::now().millis(), timeouts.keep_alive_idle_ms);
-        if !matches!(within(&client.alarm, client.socket.readable()).await, Raced::Done(Ok(()))) {
+        client.alarm.set_idle(true);
+        let woken = within(&client.alarm, client.socket.readable()).await;
+        client.alarm.set_idle(false);
+        if !matches!(woken, Raced::Done(Ok(()))) {
             return Err(NoHead::Closed);
         }
     }

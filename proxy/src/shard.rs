@@ -15,7 +15,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Cache};
-use config::UnknownModel;
 use index::{IndexReader, Picker};
 use monoio::net::{TcpListener, TcpStream};
 
@@ -25,7 +24,7 @@ use crate::limits::{ACCEPT_PAUSE_MS, POOL_SWEEP_MS, TICK_MS, WAIT_PULSE_MS};
 use crate::metrics::{Count, Level, ShardStats};
 use crate::pool::Pools;
 use crate::prompt;
-use crate::published::{Phase, Pool, Published, Routes};
+use crate::published::{Phase, Published, Routes};
 use crate::retry::RetryBudget;
 use crate::ring::Loop;
 use crate::session;
@@ -127,16 +126,8 @@ impl Shard {
         });
     }
 
-    /// The backends for a model: its pool, or all of them when no model was named, when any name will do,
-    /// or while some backend has not told its models yet.
-    pub fn pool_of<'r>(&self, routes: &'r Routes, model: Option<&str>) -> Option<&'r Pool> {
-        let Some(model) = model else { return Some(&routes.all) };
-        let any = self.shared.config.unknown_model == UnknownModel::Any || !routes.complete;
-        routes.pools.get(model).or_else(|| any.then_some(&routes.all))
-    }
-
     /// Whether the shard may end. Draining closes the listeners and waits for the sessions; stopping cuts
-    /// them by ringing every deadline.
+    /// them, too, by ringing every deadline.
     fn has_ended(&self, listening: &[StdListener]) -> bool {
         let phase = self.shared.phase();
         if phase >= Phase::Draining {
@@ -145,8 +136,8 @@ impl Shard {
                 let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
             }
         }
-        if phase == Phase::Stopping {
-            self.alarms.ring_all();
+        if phase >= Phase::Draining {
+            self.alarms.ring(phase == Phase::Draining);
         }
         phase >= Phase::Draining && self.sessions.get() == 0
     }

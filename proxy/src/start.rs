@@ -15,6 +15,7 @@ use index::{BackendId, BackendSet, FingerprintKey, Fleet, FleetConfig, Limits, P
 
 use crate::limits::{DESCRIPTORS_RESERVED, LISTEN_BACKLOG};
 use crate::published::{Learned, Parts, Phase, Pool, Published, Routes, Upstream};
+use crate::rehearse::Rehearsal;
 use crate::{control, learn, shard};
 
 /// Why a proxy could not start.
@@ -81,7 +82,11 @@ pub fn start(config: Config, options: StartOptions) -> Result<Running, StartErro
     let (writer, index) = index::index(index_config(&config));
     let shared = publish(config, index, shard_count)?;
     let learn = learn::start(shared, writer).map_err(|e| StartError::new("start learning", e))?;
-    let control = control::start(shared, &learn, admin_listener, options.take_signals)
+    let control_options = control::Options {
+        signals: options.take_signals,
+        explain: Some(Box::new(Rehearsal::new(shared))),
+    };
+    let control = control::start(shared, &learn, admin_listener, control_options)
         .map_err(|e| StartError::new("start the control thread", e))?;
     let (drivers, shards) = start_shards(shared, &mut listeners)?;
     Ok(Running { shared, listen, admin, drivers, shards, control, learn })
@@ -176,7 +181,9 @@ fn publish(
     let upstreams = config.backends.iter().map(upstream_of).collect();
     apply_configured_limits(&config, &fleet);
     let routes = first_routes(&config);
-    let sessions_per_shard_max = sessions_max(&config).div_ceil(shards);
+    // The kernel spreads connections unevenly: a shard may take half as many again as its share.
+    let share = sessions_max(&config).div_ceil(shards);
+    let sessions_per_shard_max = share.saturating_add(share / 2).min(sessions_max(&config));
     Ok(Box::leak(Box::new(Published::new(Parts {
         config,
         fleet,

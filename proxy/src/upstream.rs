@@ -73,6 +73,8 @@ pub enum Failed {
     ClientGone,
     /// No connection could be made: no work was started.
     Connect,
+    /// This process has no descriptor, port or memory left for one; the backend is not to blame.
+    Exhausted,
     /// The connection broke before any byte of a reply.
     NoReply,
     /// What came is not HTTP, or broke before it could be committed to.
@@ -126,6 +128,7 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         match race(self.alarm, self.gone.as_mut(), Socket::connect(address)).await {
             Raced::Done(Ok(socket)) => Ok(socket),
             Raced::Gone => Err(Failed::ClientGone),
+            Raced::Done(Err(error)) if is_our_own(&error) => Err(Failed::Exhausted),
             Raced::Done(Err(_)) | Raced::Late => Err(Failed::Connect),
         }
     }
@@ -245,4 +248,11 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
             }
         }
     }
+}
+
+/// Errors of connecting that speak of this process and not of the backend.
+fn is_our_own(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL];
+    Errno::from_io_error(error).is_some_and(|errno| ours.contains(&errno))
 }

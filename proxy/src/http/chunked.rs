@@ -1,6 +1,7 @@
-//! Chunked bodies (RFC 9112, 7.1), read in any cut and written. The reader is strict: CRLF ends every line, a size is one to
-//! sixteen hexadecimal digits, nothing stands between payload and its CRLF. Extensions and trailers are checked, counted
-//! and dropped. It never holds payload: what it is fed it hands on at once.
+//! Chunked bodies (RFC 9112, 7.1), read in any cut and written. The reader is strict: CRLF ends
+//! every line, a size is one to sixteen hexadecimal digits, nothing stands between payload and its
+//! CRLF. Extensions and trailers are checked, counted and dropped. It never holds payload: what it
+//! is fed it hands on at once.
 
 use super::error::ChunkError;
 use super::grammar::{is_token_byte, is_value_byte};
@@ -88,7 +89,8 @@ impl ChunkedReader {
         }
     }
 
-    /// Walks `input`, calls `payload` for each run of payload bytes in it, and stops at the end of the body.
+    /// Walks `input`, calls `payload` for each run of payload bytes in it, and stops at the end of
+    /// the body.
     ///
     /// # Errors
     /// The body is not chunked as it should be. Every further call answers with the same error.
@@ -177,7 +179,8 @@ impl ChunkedReader {
         }
     }
 
-    /// Quotes need no state of their own: no CR or LF may stand inside them either, so the line ends where it ends.
+    /// Quotes need no state of their own: no CR or LF may stand inside them either, so the line
+    /// ends where it ends.
     fn step_extension(&mut self, state: State, byte: u8) -> Result<State, ChunkError> {
         let started = state == State::Extension;
         match byte {
@@ -236,8 +239,8 @@ impl ChunkedReader {
         Ok(State::TrailerName)
     }
 
-    /// `Some(n)`: inside a chunk, with `n` payload bytes to come, the CRLF after them excluded (and alone to come when `n` is
-    /// zero). Known as soon as the size line has been read.
+    /// `Some(n)`: inside a chunk, with `n` payload bytes to come, the CRLF after them excluded (and
+    /// alone to come when `n` is zero). Known as soon as the size line has been read.
     #[must_use]
     pub fn payload_left_in_chunk(&self) -> Option<u64> {
         match self.state {
@@ -247,7 +250,8 @@ impl ChunkedReader {
         }
     }
 
-    /// Whether everything fed so far is whole chunks, so that a chunk of our own, the last one included, may follow here.
+    /// Whether everything fed so far is whole chunks, so that a chunk of our own, the last one
+    /// included, may follow here.
     #[must_use]
     pub fn at_chunk_boundary(&self) -> bool {
         self.state == State::Size(0)
@@ -271,8 +275,8 @@ impl ChunkedReader {
         self.trailer_fields
     }
 
-    /// Bytes of chunk extensions seen so far. A relay that passes raw bytes on knows by this and by [`Self::trailer_fields`]
-    /// whether there is something in them to drop.
+    /// Bytes of chunk extensions seen so far. A relay that passes raw bytes on knows by this and by
+    /// [`Self::trailer_fields`] whether there is something in them to drop.
     #[must_use]
     pub fn extension_bytes(&self) -> usize {
         self.extension_bytes
@@ -288,8 +292,8 @@ fn hex_value(byte: u8) -> Option<u8> {
     }
 }
 
-/// Appends the size line of a chunk of `len` bytes; [`CHUNK_END`] goes after them. A length of zero would end the body, and
-/// there is [`LAST_CHUNK`] for that: it writes nothing.
+/// Appends the size line of a chunk of `len` bytes; [`CHUNK_END`] goes after them. A length of zero
+/// would end the body, and there is [`LAST_CHUNK`] for that: it writes nothing.
 pub fn write_chunk_head(out: &mut Vec<u8>, len: usize) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     if len == 0 {

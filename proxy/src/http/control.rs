@@ -1,5 +1,6 @@
-//! What the fields of a head say about this hop: where the message ends, and whether the connection lives on.
-//! Rules of RFC 9112, sections 6 and 9, in their strictest reading: two ways to read a message is a refusal.
+//! What the fields of a head say about this hop: where the message ends, and whether the connection
+//! lives on. Rules of RFC 9112, sections 6 and 9, in their strictest reading: two ways to read a
+//! message is a refusal.
 
 use super::error::HeadError;
 use super::field::{Field, FieldClass, FieldTable, Span};
@@ -99,7 +100,8 @@ impl Control {
         Ok(())
     }
 
-    /// `timeout=5, max=100`. What is not understood is ignored: it only ever makes a pool more careful.
+    /// `timeout=5, max=100`. What is not understood is ignored: it only ever makes a pool more
+    /// careful.
     fn read_keep_alive(&mut self, value: &[u8]) {
         for element in list_elements(value) {
             let mut parts = element.splitn(2, |&byte| byte == b'=');
@@ -124,8 +126,8 @@ impl Control {
     }
 }
 
-/// Accepts exactly `chunked`. A well-formed list with another coding in it, `chunked` nowhere but at its end, is a coding
-/// we do not know (501); everything else has no certain end (400).
+/// Accepts exactly `chunked`. A well-formed list with another coding in it, `chunked` nowhere but
+/// at its end, is a coding we do not know (501); everything else has no certain end (400).
 fn check_transfer_encoding(value: &[u8]) -> Result<(), HeadError> {
     let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
     if is_chunked(value) {

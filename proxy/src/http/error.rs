@@ -1,4 +1,5 @@
-//! Why a head or a chunked body was refused. Never carries bytes of the peer, so that it can be logged and answered.
+//! Why a head or a chunked body was refused. Never carries bytes of the peer, so that it can be
+//! logged and answered.
 
 use std::fmt;
 
@@ -22,8 +23,8 @@ pub enum HeadErrorKind {
 }
 
 impl HeadErrorKind {
-    /// The status code to answer a client with. The connection is closed after any of them: where this message ends, and
-    /// so where the next begins, is no longer certain.
+    /// The status code to answer a client with. The connection is closed after any of them: where
+    /// this message ends, and so where the next begins, is no longer certain.
     #[must_use]
     pub fn status(self) -> u16 {
         match self {
@@ -41,7 +42,8 @@ impl HeadErrorKind {
 /// Why a head was refused. Section numbers are of RFC 9112 unless another is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HeadError {
-    /// More than [`crate::limits::LEADING_EMPTY_LINES_MAX`] empty lines before the start line (2.2).
+    /// More than [`crate::limits::LEADING_EMPTY_LINES_MAX`] empty lines before the start line
+    /// (2.2).
     EmptyStartLine,
     /// A line feed without a carriage return before it (2.2 lets a recipient accept it; we do not).
     BareLf,
@@ -51,9 +53,11 @@ pub enum HeadError {
     BadMethod,
     /// CONNECT, which would make us a tunnel, or TRACE, which would echo credentials.
     MethodRefused,
-    /// A target that is no origin-form, absolute-form or `OPTIONS *`, or holds a byte no URI may hold (3.2).
+    /// A target that is no origin-form, absolute-form or `OPTIONS *`, or holds a byte no URI may
+    /// hold (3.2).
     BadTarget,
-    /// A path with a dot segment or an encoded NUL, CR or LF: two readers would not agree on what it names.
+    /// A path with a dot segment or an encoded NUL, CR or LF: two readers would not agree on what
+    /// it names.
     AmbiguousPath,
     /// A request line longer than the limit of a line.
     TargetTooLong,
@@ -87,7 +91,8 @@ pub enum HeadError {
     BadHost,
     /// An absolute-form target that names another authority than Host (3.2.2).
     HostMismatch,
-    /// A Connection field that is no list of tokens, is too long, or lists a field that frames or routes.
+    /// A Connection field that is no list of tokens, is too long, or lists a field that frames or
+    /// routes.
     BadConnection,
     /// A Content-Length that is not a plain decimal number below 2^64 (6.3).
     BadContentLength,
@@ -95,13 +100,15 @@ pub enum HeadError {
     DuplicateContentLength,
     /// Content-Length and Transfer-Encoding together (6.3).
     LengthAndCoding,
-    /// A Transfer-Encoding whose last and only `chunked` is not at its end, or that is no list at all (6.1).
+    /// A Transfer-Encoding whose last and only `chunked` is not at its end, or that is no list at
+    /// all (6.1).
     BadTransferEncoding,
     /// A Transfer-Encoding with a coding other than `chunked` (6.1).
     UnknownCoding,
     /// A Transfer-Encoding in an HTTP/1.0 message (6.1).
     CodingOnHttp10,
-    /// A body on a method without one; some engines leave it unread and take it for the next request.
+    /// A body on a method without one; some engines leave it unread and take it for the next
+    /// request.
     BodyNotAllowed,
     /// An Expect other than `100-continue` (RFC 9110, 10.1.1).
     UnknownExpectation,
@@ -173,7 +180,8 @@ impl std::error::Error for HeadError {}
 /// Why a chunked body was refused: 400 to a client, 502 when an engine sent it. RFC 9112, 7.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChunkError {
-    /// A size line that does not start with a hexadecimal digit, or holds something else before its end or its `;`.
+    /// A size line that does not start with a hexadecimal digit, or holds something else before its
+    /// end or its `;`.
     BadSize,
     /// A size of more than sixteen digits, which no u64 holds.
     SizeOverflow,

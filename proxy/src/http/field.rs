@@ -1,10 +1,12 @@
-//! The fields of a head as offsets into one owned copy of its bytes, each classified once. Reused from head to head.
+//! The fields of a head as offsets into one owned copy of its bytes, each classified once. Reused
+//! from head to head.
 
 use super::error::HeadError;
 use super::grammar::list_elements;
 use crate::limits::HEAD_FIELDS_CEILING;
 
-/// A range of bytes of the copy. Heads are far below 4 GiB, see [`crate::limits::HEAD_BYTES_CEILING`].
+/// A range of bytes of the copy. Heads are far below 4 GiB, see
+/// [`crate::limits::HEAD_BYTES_CEILING`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Span {
     start: u32,
@@ -12,7 +14,8 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// `start..end`. A head that does not fit 32 bits was refused before; the saturation only keeps this total.
+    /// `start..end`. A head that does not fit 32 bits was refused before; the saturation only keeps
+    /// this total.
     pub(super) fn new(start: usize, end: usize) -> Self {
         let narrow = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         Self { start: narrow(start), end: narrow(end) }
@@ -85,9 +88,10 @@ fn is_proxy_field(name: &[u8]) -> bool {
         Some((start, [b'-' | b'_', ..])) if start.eq_ignore_ascii_case(b"proxy"))
 }
 
-/// Whether this unknown name spells one that belongs to the hop, its punctuation and what stands for the hyphen aside:
-/// `Transfer_Encoding`, `Content.Length`. Servers that map `_` to `-`, or drop what they do not like in a name, would take
-/// it for that one. Underscores as such are fine: clients do send `session_id` and `conversation_id`.
+/// Whether this unknown name spells one that belongs to the hop, its punctuation and what stands
+/// for the hyphen aside: `Transfer_Encoding`, `Content.Length`. Servers that map `_` to `-`, or
+/// drop what they do not like in a name, would take it for that one. Underscores as such are fine:
+/// clients do send `session_id` and `conversation_id`.
 fn imitates_a_hop_field(name: &[u8]) -> bool {
     const IMITATED: [(&[u8], &[u8]); 4] = [
         (b"content", b"length"),
@@ -145,8 +149,8 @@ impl FieldTable {
         self.fields.clear();
     }
 
-    /// Takes a copy of a head whose lines are known to end in CRLF, with `lines` header lines from `fields_at` on, and
-    /// parses them.
+    /// Takes a copy of a head whose lines are known to end in CRLF, with `lines` header lines from
+    /// `fields_at` on, and parses them.
     pub(super) fn load(
         &mut self,
         head: &[u8],
@@ -187,7 +191,8 @@ impl FieldTable {
         Ok(())
     }
 
-    /// Appends `prefix` and a copy of the bytes `span` means to the copy, for text that was never sent in one piece.
+    /// Appends `prefix` and a copy of the bytes `span` means to the copy, for text that was never
+    /// sent in one piece.
     pub(super) fn append(&mut self, prefix: &[u8], span: Span) -> Span {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(prefix);
@@ -243,14 +248,16 @@ impl FieldTable {
         self.fields.iter().map(|field| (self.text(field.name), self.text(field.value)))
     }
 
-    /// Whether a tab stands anywhere between the colon and the end of the line, where the trimmed value no longer shows it.
+    /// Whether a tab stands anywhere between the colon and the end of the line, where the trimmed
+    /// value no longer shows it.
     pub(super) fn has_tab(&self, field: &Field) -> bool {
         let line = self.bytes.get(field.name.end as usize..).unwrap_or_default();
         line.iter().take_while(|&&byte| byte != b'\r').any(|&byte| byte == b'\t')
     }
 }
 
-/// Turns a parsed header into offsets, and refuses names that only look harmless. `base` is the address of the copy.
+/// Turns a parsed header into offsets, and refuses names that only look harmless. `base` is the
+/// address of the copy.
 fn accept(header: &httparse::Header<'_>, base: usize) -> Result<Field, HeadError> {
     let name = header.name.as_bytes();
     let class = FieldClass::of(name);

@@ -1,4 +1,5 @@
-//! Which bytes may stand where (RFC 9110, section 5). Tables and predicates; nothing here knows a message.
+//! Which bytes may stand where (RFC 9110, section 5). Tables and predicates; nothing here knows a
+//! message.
 
 /// `token` characters: what methods, field names, connection options and codings are made of.
 const TOKEN: [bool; 256] = token_table();
@@ -10,9 +11,9 @@ const fn token_table() -> [bool; 256] {
         #[expect(clippy::cast_possible_truncation, reason = "the loop ends at 256")]
         #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler only")]
         {
-            table[byte] = matches!(byte as u8,
-                b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
-                | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z');
+            let mark = matches!(byte as u8, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.');
+            let other = matches!(byte as u8, b'^'..=b'`' | b'|' | b'~');
+            table[byte] = mark || other || (byte as u8).is_ascii_alphanumeric();
         }
         byte += 1;
     }
@@ -31,7 +32,8 @@ pub(super) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|&byte| is_token_byte(byte))
 }
 
-/// Whether `byte` may be part of a field value: visible, blank, or at least 0x80 (which no reader gives a meaning to).
+/// Whether `byte` may be part of a field value: visible, blank, or at least 0x80 (which no reader
+/// gives a meaning to).
 #[inline]
 pub(super) fn is_value_byte(byte: u8) -> bool {
     (byte >= b' ' && byte != 0x7f) || byte == b'\t'
@@ -56,7 +58,8 @@ pub(super) fn trim_blanks(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// A plain decimal number: digits only, no sign, no blank, no leading zero (which some readers take for octal).
+/// A plain decimal number: digits only, no sign, no blank, no leading zero (which some readers take
+/// for octal).
 pub(super) fn parse_decimal(bytes: &[u8]) -> Option<u64> {
     match bytes {
         [] | [b'0', _, ..] => None,

@@ -1,4 +1,5 @@
-//! The head of a request, parsed and judged: once `parse` says yes there is one way to read it, and it has been read.
+//! The head of a request, parsed and judged: once `parse` says yes there is one way to read it, and
+//! it has been read.
 
 use super::HeadLimits;
 use super::control::Control;
@@ -21,7 +22,8 @@ pub enum RequestFraming {
     Chunked,
 }
 
-/// A parsed request head. Reuse one per connection: `parse` replaces the content and, after warm-up, allocates nothing.
+/// A parsed request head. Reuse one per connection: `parse` replaces the content and, after
+/// warm-up, allocates nothing.
 #[derive(Debug, Default)]
 pub struct RequestHead {
     table: FieldTable,
@@ -68,11 +70,13 @@ impl RequestHead {
         Self::default()
     }
 
-    /// Reads the head at the start of `buf`: `Ok(Some(consumed))` when it is whole, `Ok(None)` when it needs more bytes (call
-    /// again with all of them) and what is here is within `limits` and fine so far.
+    /// Reads the head at the start of `buf`: `Ok(Some(consumed))` when it is whole, `Ok(None)` when
+    /// it needs more bytes (call again with all of them) and what is here is within `limits`
+    /// and fine so far.
     ///
     /// # Errors
-    /// The head is not to be served. Content from before is gone in every case, so no request can see another's fields.
+    /// The head is not to be served. Content from before is gone in every case, so no request can
+    /// see another's fields.
     pub fn parse(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<Option<usize>, HeadError> {
         self.clear();
         let parsed = self.try_parse(buf, limits);
@@ -114,8 +118,9 @@ impl RequestHead {
         }
     }
 
-    /// Brings an absolute-form target into origin-form, given that Host names the same authority. RFC 9112, 3.2.2 lets the
-    /// target win over Host; a client that sends both different is refused instead, since no honest one does.
+    /// Brings an absolute-form target into origin-form, given that Host names the same authority.
+    /// RFC 9112, 3.2.2 lets the target win over Host; a client that sends both different is
+    /// refused instead, since no honest one does.
     fn normalise_target(&mut self) -> Result<(), HeadError> {
         let target = self.table.text(self.line.target);
         let Target::Absolute { authority, rest } = parse_target(target, self.line.method)? else {
@@ -203,8 +208,8 @@ impl RequestHead {
         self.control.persists(self.line.version)
     }
 
-    /// Whether the client waits for `100 Continue` before it sends its body. Never on HTTP/1.0 or without a body (RFC 9110,
-    /// 10.1.1).
+    /// Whether the client waits for `100 Continue` before it sends its body. Never on HTTP/1.0 or
+    /// without a body (RFC 9110, 10.1.1).
     #[must_use]
     pub fn expects_continue(&self) -> bool {
         let waits = !matches!(self.framing, RequestFraming::None | RequestFraming::Length(0));
@@ -229,8 +234,8 @@ impl RequestHead {
         self.table.first(FieldClass::ContentType)
     }
 
-    /// Every field as it came, in order, hop-by-hop ones included: the name as the client spelled it, the value without the
-    /// blanks around it.
+    /// Every field as it came, in order, hop-by-hop ones included: the name as the client spelled
+    /// it, the value without the blanks around it.
     pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.table.iter()
     }

@@ -1,5 +1,5 @@
-//! The head of a response. An engine is trusted more than a client and still held to the same grammar: a head that can be
-//! read in two ways would let one client's reply become another's.
+//! The head of a response. An engine is trusted more than a client and still held to the same
+//! grammar: a head that can be read in two ways would let one client's reply become another's.
 
 use super::HeadLimits;
 use super::control::Control;
@@ -71,8 +71,9 @@ impl ResponseHead {
         Self::default()
     }
 
-    /// Reads the head at the start of `buf`, the answer to a request of `request_method`: `Ok(Some(consumed))` when it is
-    /// whole, `Ok(None)` when it needs more bytes (call again with all of them). After a 1xx head another one follows.
+    /// Reads the head at the start of `buf`, the answer to a request of `request_method`:
+    /// `Ok(Some(consumed))` when it is whole, `Ok(None)` when it needs more bytes (call again
+    /// with all of them). After a 1xx head another one follows.
     ///
     /// # Errors
     /// The response is not to be relayed and its connection not to be used again.
@@ -155,8 +156,8 @@ impl ResponseHead {
         self.framing
     }
 
-    /// Whether the connection may carry another request once this response has been read: the peer said so, the body has an
-    /// end of its own, and no status without a body announces one.
+    /// Whether the connection may carry another request once this response has been read: the peer
+    /// said so, the body has an end of its own, and no status without a body announces one.
     #[must_use]
     pub fn keep_alive(&self) -> bool {
         self.line.status != 0
@@ -165,8 +166,8 @@ impl ResponseHead {
             && self.control.persists(self.line.version)
     }
 
-    /// 1xx and 204 never have a body, and unlike HEAD and 304 do not describe one either (RFC 9110, 8.6). A peer that
-    /// announces one may well send it.
+    /// 1xx and 204 never have a body, and unlike HEAD and 304 do not describe one either (RFC 9110,
+    /// 8.6). A peer that announces one may well send it.
     fn announces_an_impossible_body(&self) -> bool {
         let announced = self.control.chunked || self.control.content_length.unwrap_or(0) > 0;
         announced && has_no_body(self.line.status) && self.line.status != 304

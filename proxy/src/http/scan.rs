@@ -1,6 +1,7 @@
-//! Finds the end of a head, line by line, and refuses on the way what the field parser would let pass: bare LF, bare CR,
-//! folded lines, and anything over a limit. A verdict depends on the bytes up to the offending one only, never on how reads
-//! cut them, so a bad head is refused as soon as its bad byte is here.
+//! Finds the end of a head, line by line, and refuses on the way what the field parser would let
+//! pass: bare LF, bare CR, folded lines, and anything over a limit. A verdict depends on the bytes
+//! up to the offending one only, never on how reads cut them, so a bad head is refused as soon as
+//! its bad byte is here.
 
 use super::HeadLimits;
 use super::error::HeadError;
@@ -31,14 +32,16 @@ pub(super) trait StartLine {
     fn read(&mut self, line: &[u8]) -> Result<(), HeadError>;
 }
 
-/// Finds the head at the start of `buf`. `Ok(None)`: not all of it is here, and what is here is fine so far.
+/// Finds the head at the start of `buf`. `Ok(None)`: not all of it is here, and what is here is
+/// fine so far.
 pub(super) fn scan<S: StartLine>(
     buf: &[u8],
     limits: &HeadLimits,
     start_line: &mut S,
 ) -> Result<Option<HeadBounds>, HeadError> {
     let bytes_max = limits.bytes_max.min(HEAD_BYTES_CEILING);
-    // Bytes beyond the limit are not looked at, so that a head over it gets one verdict however much of it has arrived.
+    // Bytes beyond the limit are not looked at, so that a head over it gets one verdict however
+    // much of it has arrived.
     let window = buf.get(..bytes_max).unwrap_or(buf);
     let bounds = scan_window(window, limits, start_line)?;
     if bounds.is_none() && window.len() >= bytes_max {
@@ -83,7 +86,8 @@ fn scan_window<S: StartLine>(
     }
 }
 
-/// The offset of the first byte that is not part of a leading empty line, `None` when that byte is not here yet.
+/// The offset of the first byte that is not part of a leading empty line, `None` when that byte is
+/// not here yet.
 fn skip_empty_lines(window: &[u8], lines_max: usize) -> Result<Option<usize>, HeadError> {
     let mut at = 0;
     loop {

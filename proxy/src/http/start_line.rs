@@ -1,4 +1,5 @@
-//! Request and status lines: one blank between the parts, nothing else (RFC 9112, sections 3 and 4).
+//! Request and status lines: one blank between the parts, nothing else (RFC 9112, sections 3 and
+//! 4).
 
 use super::error::HeadError;
 use super::grammar::{is_token_byte, is_value};
@@ -37,8 +38,8 @@ pub enum Method {
 }
 
 impl Method {
-    /// Whether a request of this method may carry a body here. For the others some engines never read one, and would take
-    /// it for the next request on the connection.
+    /// Whether a request of this method may carry a body here. For the others some engines never
+    /// read one, and would take it for the next request on the connection.
     #[must_use]
     pub fn may_have_body(self) -> bool {
         matches!(self, Self::Post | Self::Put | Self::Patch | Self::Delete)
@@ -54,7 +55,8 @@ pub(super) struct RequestLine<'a> {
     pub(super) version: Version,
 }
 
-/// Refuses the start of a request line that cannot become one: TLS on the plain port, a blank, an endless method.
+/// Refuses the start of a request line that cannot become one: TLS on the plain port, a blank, an
+/// endless method.
 pub(super) fn check_method_prefix(prefix: &[u8]) -> Result<(), HeadError> {
     let length = prefix.iter().take_while(|&&byte| is_token_byte(byte)).count();
     let ended = prefix.len() > length;
@@ -103,7 +105,8 @@ fn parse_method(method: &[u8]) -> Result<Method, HeadError> {
         b"DELETE" => Ok(Method::Delete),
         b"OPTIONS" => Ok(Method::Options),
         b"CONNECT" | b"TRACE" => Err(HeadError::MethodRefused),
-        // Methods are case-sensitive, but not every server knows: `get` may be GET elsewhere and is nothing here.
+        // Methods are case-sensitive, but not every server knows: `get` may be GET elsewhere and is
+        // nothing here.
         _ if method.iter().any(u8::is_ascii_lowercase) => Err(HeadError::BadMethod),
         _ => Ok(Method::Other),
     }

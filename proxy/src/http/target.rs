@@ -8,7 +8,8 @@ use super::start_line::Method;
 pub(super) enum Target<'a> {
     /// `/path?query`.
     Origin(&'a [u8]),
-    /// `http://authority/path?query`; the second part is in origin-form, or starts with `?`, or is empty.
+    /// `http://authority/path?query`; the second part is in origin-form, or starts with `?`, or is
+    /// empty.
     Absolute { authority: &'a [u8], rest: &'a [u8] },
     /// `*`.
     Asterisk,
@@ -55,8 +56,9 @@ pub(super) fn path_of(target: &[u8]) -> &[u8] {
     target.get(..end).unwrap_or_default()
 }
 
-/// Refuses paths that two readers would resolve differently. Clients resolve dot segments before they send (RFC 3986,
-/// 5.2.4), so one on the wire is an attempt to name one route here and another at the engine.
+/// Refuses paths that two readers would resolve differently. Clients resolve dot segments before
+/// they send (RFC 3986, 5.2.4), so one on the wire is an attempt to name one route here and another
+/// at the engine.
 fn check_path(path: &[u8]) -> Result<(), HeadError> {
     if memchr::memchr2(b'.', b'%', path).is_none() {
         return Ok(());
@@ -78,8 +80,9 @@ fn is_dot_segment(mut segment: &[u8]) -> bool {
     segment.is_empty() && matches!(dots, 1 | 2)
 }
 
-/// Whether `authority` is `host[:port]` and nothing more: no user information, no list, no path. Registered names are
-/// held to letters, digits, `-`, `.`, `_` and `~`; the percent codes RFC 3986 would allow name no host one can reach.
+/// Whether `authority` is `host[:port]` and nothing more: no user information, no list, no path.
+/// Registered names are held to letters, digits, `-`, `.`, `_` and `~`; the percent codes RFC 3986
+/// would allow name no host one can reach.
 pub(super) fn is_authority(authority: &[u8]) -> bool {
     if let [b'[', rest @ ..] = authority {
         let Some(end) = memchr::memchr(b']', rest) else { return false };

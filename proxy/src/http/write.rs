@@ -1,6 +1,6 @@
-//! What is written in place of a parsed head. Everything that frames a message is ours: what a peer said about framing,
-//! about the connection, and what it listed in Connection never passes. Names and values that could end a line early are
-//! not written, wherever they come from.
+//! What is written in place of a parsed head. Everything that frames a message is ours: what a peer
+//! said about framing, about the connection, and what it listed in Connection never passes. Names
+//! and values that could end a line early are not written, wherever they come from.
 
 use super::field::{FieldClass, FieldTable};
 use super::grammar::{is_token, is_value};
@@ -34,8 +34,9 @@ pub enum ReplyFraming {
 }
 
 impl Downstream {
-    /// The framing this client can be given for a reply that came with `upstream`: a body without a length becomes chunks for
-    /// HTTP/1.1 and lasts until close for HTTP/1.0, which knows no chunks.
+    /// The framing this client can be given for a reply that came with `upstream`: a body without a
+    /// length becomes chunks for HTTP/1.1 and lasts until close for HTTP/1.0, which knows no
+    /// chunks.
     #[must_use]
     pub fn framing_for(&self, upstream: ResponseFraming) -> ReplyFraming {
         match (upstream, self.version) {
@@ -47,12 +48,13 @@ impl Downstream {
     }
 }
 
-/// Appends the head to send upstream: the request line in origin-form and HTTP/1.1, the client's end-to-end fields in their
-/// order and spelling, then our own.
+/// Appends the head to send upstream: the request line in origin-form and HTTP/1.1, the client's
+/// end-to-end fields in their order and spelling, then our own.
 ///
-/// `body` is the length of the body that follows. `Content-Length` is written when there is one, and as 0 for methods that
-/// usually have one. A field of `extra` replaces the client's fields of that name; names that frame a message or belong to
-/// the hop (all but `Connection` and `Keep-Alive`), and values that are none, are left out. An HTTP/1.0 request without Host
+/// `body` is the length of the body that follows. `Content-Length` is written when there is one,
+/// and as 0 for methods that usually have one. A field of `extra` replaces the client's fields of
+/// that name; names that frame a message or belong to the hop (all but `Connection` and
+/// `Keep-Alive`), and values that are none, are left out. An HTTP/1.0 request without Host
 /// gets an empty one (RFC 9112, 3.2) unless `extra` has it.
 pub fn write_request_head(
     out: &mut Vec<u8>,
@@ -76,11 +78,12 @@ pub fn write_request_head(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the head of a relayed reply: the engine's status, reason and end-to-end fields, then the framing towards the
-/// client. `extra` is treated as in [`write_request_head`], except that `Connection` is ours.
+/// Appends the head of a relayed reply: the engine's status, reason and end-to-end fields, then the
+/// framing towards the client. `extra` is treated as in [`write_request_head`], except that
+/// `Connection` is ours.
 ///
-/// With [`ReplyFraming::None`] the engine's Content-Length passes where it describes a body that is not sent (HEAD, 304).
-/// [`ReplyFraming::UntilClose`], and chunks towards HTTP/1.0, always close.
+/// With [`ReplyFraming::None`] the engine's Content-Length passes where it describes a body that is
+/// not sent (HEAD, 304). [`ReplyFraming::UntilClose`], and chunks towards HTTP/1.0, always close.
 pub fn write_response_head(
     out: &mut Vec<u8>,
     head: &ResponseHead,
@@ -115,8 +118,8 @@ pub fn write_response_head(
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a whole reply of our own. With `head_only` (the answer to HEAD) the body is described and not written; for 1xx, 204
-/// and 304 there is none.
+/// Appends a whole reply of our own. With `head_only` (the answer to HEAD) the body is described
+/// and not written; for 1xx, 204 and 304 there is none.
 pub fn write_own_response(
     out: &mut Vec<u8>,
     status: u16,

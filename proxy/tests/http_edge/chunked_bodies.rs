@@ -1,4 +1,5 @@
-//! Chunked bodies: a table of bytes and verdicts at every cut, limits, and a naive twin under random damage.
+//! Chunked bodies: a table of bytes and verdicts at every cut, limits, and a naive twin under
+//! random damage.
 
 use proxy::http::ChunkError::{self, *};
 use proxy::http::{CHUNK_END, ChunkLimits, ChunkedReader, LAST_CHUNK, write_chunk_head};
@@ -244,7 +245,8 @@ fn what_is_written_is_read_back() {
     assert!(out.is_empty(), "a chunk of nothing would end the body");
 }
 
-/// The same grammar over a whole body, written for clarity: payload and bytes consumed, `Ok(None)` when it is cut short.
+/// The same grammar over a whole body, written for clarity: payload and bytes consumed, `Ok(None)`
+/// when it is cut short.
 fn read_naively(input: &[u8]) -> Result<Option<(Vec<u8>, usize)>, ()> {
     let mut payload = Vec::new();
     let mut at = 0;
@@ -348,7 +350,8 @@ fn damage(random: &mut fastrand::Rng, body: &mut Vec<u8>) {
     }
 }
 
-/// Bytes that might have followed. If none of them makes a whole body of the twin's "cut short", it was bad already.
+/// Bytes that might have followed. If none of them makes a whole body of the twin's "cut short", it
+/// was bad already.
 const CONTINUATIONS: [&[u8]; 9] = [
     b"\r\n0\r\n\r\n",
     b"\n0\r\n\r\n",
@@ -376,7 +379,8 @@ fn reader_and_naive_twin_agree_on_damaged_bodies() {
                 assert_eq!(ours, Ok((payload, consumed, true)), "{}", said())
             }
             Err(()) => assert!(ours.is_err(), "{}", said()),
-            // The twin judges whole lines; the reader may refuse one before its end, when nothing can save it.
+            // The twin judges whole lines; the reader may refuse one before its end, when nothing
+            // can save it.
             Ok(None) => match ours {
                 Ok((_, _, done)) => assert!(!done, "{}", said()),
                 Err(_) => {

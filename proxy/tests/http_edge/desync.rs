@@ -1,4 +1,5 @@
-//! An independent judge, made to find requests that two servers would read differently, looks at what we send upstream.
+//! An independent judge, made to find requests that two servers would read differently, looks at
+//! what we send upstream.
 
 use http_desync_guardian::RequestSafetyTier;
 use http_desync_guardian::request_analyzer::HttpRequestData;
@@ -14,8 +15,8 @@ fn is_unambiguous(written: &[u8]) -> bool {
     HttpRequestData::analyze_raw_request(&judged).tier <= RequestSafetyTier::Acceptable
 }
 
-/// Whether the name of this line is the beginning of a framing field's, ended by punctuation. The judge takes those for
-/// imitations (`Content-Lengt.`), though no server would complete them.
+/// Whether the name of this line is the beginning of a framing field's, ended by punctuation. The
+/// judge takes those for imitations (`Content-Lengt.`), though no server would complete them.
 fn is_stump(line: &[u8]) -> bool {
     let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
     let letters = name.iter().filter(|byte| byte.is_ascii_alphanumeric());

@@ -1,4 +1,5 @@
-//! Each limit at its last allowed value and one beyond, for a head that came whole and for one that never ends.
+//! Each limit at its last allowed value and one beyond, for a head that came whole and for one that
+//! never ends.
 
 use proxy::http::HeadError::{self, *};
 use proxy::http::{HeadErrorKind, HeadLimits, Method, RequestHead, ResponseHead};
@@ -178,5 +179,18 @@ fn a_refused_head_leaves_the_parser_fit_for_the_next() {
             (0, None),
             "an incomplete head shows nothing"
         );
+    }
+}
+
+#[test]
+fn a_reused_head_keeps_its_memory() {
+    let mut head = RequestHead::new();
+    let large = post(&"x: yyyyyyyyyyyyyyyyyyyy\r\n".repeat(60));
+    head.parse(&large, &REQUEST_HEAD).unwrap().unwrap();
+    let place = head.target().as_ptr();
+    for count in [0, 1, 40, 60] {
+        let input = post(&"x: y\r\n".repeat(count));
+        head.parse(&input, &REQUEST_HEAD).unwrap().unwrap();
+        assert_eq!(head.target().as_ptr(), place, "the copy moved");
     }
 }

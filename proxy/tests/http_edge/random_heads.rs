@@ -1,5 +1,5 @@
-//! Heads put together and damaged at random: no cut changes a verdict, a naive twin agrees on the grammar, and what is
-//! written for an accepted head reads back as the same request.
+//! Heads put together and damaged at random: no cut changes a verdict, a naive twin agrees on the
+//! grammar, and what is written for an accepted head reads back as the same request.
 
 use proxy::http::HeadError::*;
 use proxy::http::{
@@ -158,7 +158,8 @@ fn assert_writes_back(head: &RequestHead, body: Option<u64>, seed: u64) {
     let written = upstream_and_judged(head, body);
     let mut again = RequestHead::new();
     let parsed = again.parse(&written, &REQUEST_HEAD);
-    // HTTP/1.0 without Host goes on with an empty one, which is what RFC 9112 asks for and what we would not take ourselves.
+    // HTTP/1.0 without Host goes on with an empty one, which is what RFC 9112 asks for and what we
+    // would not take ourselves.
     if head.host().is_none() {
         assert!(matches!(parsed, Err(BadHost)), "seed {seed}: {}", shown(&written));
         return;

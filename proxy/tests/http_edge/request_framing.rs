@@ -1,4 +1,5 @@
-//! Where a request ends: Content-Length, Transfer-Encoding, and every way to make two readers disagree about them.
+//! Where a request ends: Content-Length, Transfer-Encoding, and every way to make two readers
+//! disagree about them.
 
 use proxy::http::HeadError::*;
 use proxy::http::{HeadErrorKind, RequestFraming, RequestHead};

@@ -1,4 +1,5 @@
-//! The grammar of a request head: lines, names, values, targets, Host, methods, versions, Connection.
+//! The grammar of a request head: lines, names, values, targets, Host, methods, versions,
+//! Connection.
 
 use proxy::http::HeadError::*;
 use proxy::http::{Method, RequestFraming, RequestHead, Version};
@@ -216,7 +217,8 @@ fn targets_hold_no_byte_a_uri_may_not_hold() {
         (raw("POST * HTTP/1.1\r\nHost: a\r\n\r\n"), BadTarget),
         (raw("OPTIONS ** HTTP/1.1\r\nHost: a\r\n\r\n"), BadTarget),
     ];
-    // Overlong spellings of `/` and raw bytes of UTF-8 are no different from any other byte above 0x7f.
+    // Overlong spellings of `/` and raw bytes of UTF-8 are no different from any other byte above
+    // 0x7f.
     for byte in [0x80_u8, 0xc0, 0xaf, 0xff] {
         let mut input = get("/aXb");
         input[6] = byte;

@@ -1,4 +1,5 @@
-//! Heads of responses: what an engine, or whoever sits in front of it, may say, and when its connection is used again.
+//! Heads of responses: what an engine, or whoever sits in front of it, may say, and when its
+//! connection is used again.
 
 use proxy::http::HeadError::*;
 use proxy::http::{Method, ResponseFraming, ResponseHead, Version};

@@ -20,9 +20,11 @@ pub(crate) fn get(target: &str) -> Vec<u8> {
     format!("GET {target} HTTP/1.1\r\nHost: fleet\r\n\r\n").into_bytes()
 }
 
-/// Parses `input` with the default limits, after having tried every shorter prefix of it on the same head.
+/// Parses `input` with the default limits, after having tried every shorter prefix of it on the
+/// same head.
 ///
-/// A prefix may ask for more, or say what the whole says; it never says something else, and never takes anything back.
+/// A prefix may ask for more, or say what the whole says; it never says something else, and never
+/// takes anything back.
 pub(crate) fn request_at_every_cut(
     head: &mut RequestHead,
     input: &[u8],
@@ -88,7 +90,8 @@ pub(crate) fn assert_responses_refused(method: Method, rows: &[(&[u8], HeadError
     }
 }
 
-/// Every row, as the answer to `method`, is accepted whole at every cut, with its framing and reuse.
+/// Every row, as the answer to `method`, is accepted whole at every cut, with its framing and
+/// reuse.
 pub(crate) fn assert_responses_accepted(method: Method, rows: &[(&[u8], ResponseFraming, bool)]) {
     let mut head = ResponseHead::new();
     for (input, framing, keep_alive) in rows {

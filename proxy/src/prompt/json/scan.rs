@@ -19,22 +19,13 @@ impl Tape {
 
     /// Reads one JSON text and nothing after it.
     pub(crate) fn parse(&mut self, body: &[u8]) -> Result<(), PromptError> {
-        self.parse_first(body, true)
-    }
-
-    /// Reads the JSON text at the start of `body`, whatever follows it.
-    pub(crate) fn parse_prefix(&mut self, body: &[u8]) -> Result<(), PromptError> {
-        self.parse_first(body, false)
-    }
-
-    fn parse_first(&mut self, body: &[u8], only: bool) -> Result<(), PromptError> {
         self.tokens.clear();
         self.tokens.shrink_to(JSON_VALUES_KEPT);
         if u32::try_from(body.len()).is_err() {
             return Err(PromptError::new(PromptErrorKind::TooLong, 0));
         }
         let mut scan = Scan { body, at: 0, tokens: &mut self.tokens, open: Open::default() };
-        let outcome = scan.run().and_then(|()| if only { scan.end() } else { Ok(()) });
+        let outcome = scan.run().and_then(|()| scan.end());
         if outcome.is_err() {
             self.tokens.clear();
         }

@@ -1,0 +1,155 @@
+//! The control thread's own small HTTP client: one GET, one connection, one deadline, a bounded reply.
+//!
+//! Every question opens a fresh connection, because whether the engine accepts one is part of the
+//! answer, and because engines close idle ones when it suits them. Requests of clients never go
+//! through here.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, CONNECTION, HOST, HeaderMap, USER_AGENT};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use crate::limits::{ENGINE_REPLY_BYTES_MAX, ERROR_BYTES_MAX};
+
+/// A reply, read whole.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// Status code.
+    pub status: u16,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// Body, at most [`ENGINE_REPLY_BYTES_MAX`] bytes.
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    /// Whether the status is 2xx.
+    pub fn is_ok(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// A header's value, if it is readable text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The body as text; bytes that are none are replaced.
+    pub fn text(&self) -> std::borrow::Cow<'_, str> {
+        String::from_utf8_lossy(&self.body)
+    }
+}
+
+/// Why there is no reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FetchError {
+    /// The backend's name has no address.
+    Unresolved,
+    /// Nothing listens there.
+    Refused,
+    /// No connection for another reason.
+    Unreachable(String),
+    /// Not answered within this many ms.
+    TimedOut(u64),
+    /// Something answered, and it was no HTTP or was cut short.
+    Broken(String),
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FetchError::Unresolved => f.write_str("its name has no address"),
+            FetchError::Refused => f.write_str("connection refused"),
+            FetchError::Unreachable(why) => write!(f, "cannot connect: {why}"),
+            FetchError::TimedOut(ms) => write!(f, "no answer within {ms} ms"),
+            FetchError::Broken(why) => write!(f, "broken reply: {why}"),
+        }
+    }
+}
+
+/// Whom to ask, and how long to wait for the whole reply.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'t> {
+    /// Where to connect to; `None` fails at once.
+    pub address: Option<SocketAddr>,
+    /// `host:port` for the `Host` header.
+    pub authority: &'t str,
+    /// For connecting, asking and reading together.
+    pub timeout_ms: u64,
+}
+
+/// Asks for `path`.
+///
+/// # Errors
+/// See [`FetchError`]; a reply with an error status is none.
+pub async fn get(target: Target<'_>, path: &str) -> Result<Reply, FetchError> {
+    let address = target.address.ok_or(FetchError::Unresolved)?;
+    let exchange = exchange(address, target.authority, path);
+    match tokio::time::timeout(Duration::from_millis(target.timeout_ms), exchange).await {
+        Ok(result) => result,
+        Err(_) => Err(FetchError::TimedOut(target.timeout_ms)),
+    }
+}
+
+async fn exchange(address: SocketAddr, authority: &str, path: &str) -> Result<Reply, FetchError> {
+    let stream = TcpStream::connect(address).await.map_err(not_connected)?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let asked = ask(&mut sender, authority, path);
+    tokio::pin!(asked, connection);
+    // The connection is driven here and not in a task of its own, so that nothing outlives the deadline.
+    tokio::select! {
+        reply = &mut asked => reply,
+        // The connection ends first when the peer closes right after its last byte: the reply is there.
+        _ = &mut connection => asked.await,
+    }
+}
+
+async fn ask(
+    sender: &mut hyper::client::conn::http1::SendRequest<Empty<Bytes>>,
+    authority: &str,
+    path: &str,
+) -> Result<Reply, FetchError> {
+    let request = hyper::Request::get(path)
+        .header(HOST, authority)
+        .header(USER_AGENT, "shearwater")
+        .header(ACCEPT, "*/*")
+        .header(CONNECTION, "close")
+        .body(Empty::new())
+        .map_err(broken)?;
+    let (head, body) = sender.send_request(request).await.map_err(broken)?.into_parts();
+    let body = Limited::new(body, ENGINE_REPLY_BYTES_MAX).collect().await.map_err(broken)?;
+    Ok(Reply {
+        status: head.status.as_u16(),
+        headers: head.headers,
+        body: body.to_bytes().to_vec(),
+    })
+}
+
+fn not_connected(error: io::Error) -> FetchError {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => FetchError::Refused,
+        _ => FetchError::Unreachable(clipped(&error.to_string())),
+    }
+}
+
+fn broken(error: impl fmt::Display) -> FetchError {
+    FetchError::Broken(clipped(&error.to_string()))
+}
+
+/// The first bytes of a text from outside, without control characters.
+pub fn clipped(text: &str) -> String {
+    let mut kept = String::new();
+    for letter in text.chars() {
+        if kept.len() + letter.len_utf8() > ERROR_BYTES_MAX {
+            break;
+        }
+        kept.push(if letter.is_control() { ' ' } else { letter });
+    }
+    kept
+}

@@ -1,0 +1,199 @@
+//! llama.cpp's server: `/props` tells what it was started with, `/slots` what its slots do.
+//!
+//! `/metrics` is never asked: reading it resets the window of its averages, which belong to whoever
+//! monitors the engine. `/slots` is not asked while it sleeps, since that would wake it.
+
+use serde_json::Value;
+
+use super::reading::{Counter, Reading, Signs, permille};
+
+/// Task numbers are given out in order, and a deferred task may start after younger ones.
+const TASK_SLACK: f64 = 64.0;
+
+/// What `/props` says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Props {
+    /// Requests it runs at once.
+    pub(crate) slots: u32,
+    /// Tokens of one slot's context; the whole pool's when slots share one.
+    pub(crate) slot_tokens: u64,
+    /// Whether `/slots` may be asked.
+    pub(crate) shows_slots: bool,
+    /// Weights are unloaded; the next request loads them.
+    pub(crate) sleeping: bool,
+    identity: String,
+}
+
+/// Reads `/props`; `None` when it is no such reply.
+pub(crate) fn props(body: &[u8]) -> Option<Props> {
+    let value: Value = serde_json::from_slice(body).ok()?;
+    let slots = value.get("total_slots")?.as_u64()?;
+    let slot_tokens = value.pointer("/default_generation_settings/n_ctx").and_then(Value::as_u64);
+    let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    let flag = |key: &str| value.get(key).and_then(Value::as_bool);
+    let slot_tokens = slot_tokens.unwrap_or(0);
+    Some(Props {
+        slots: u32::try_from(slots).unwrap_or(u32::MAX),
+        slot_tokens,
+        shows_slots: flag("endpoint_slots").unwrap_or(true),
+        sleeping: flag("is_sleeping").unwrap_or(false),
+        // The media marker is drawn anew at every start of newer builds, and absent from older ones.
+        identity: format!(
+            "{} {} {slots} {slot_tokens} {}",
+            text("model_path"),
+            text("build_info"),
+            text("media_marker")
+        ),
+    })
+}
+
+impl Props {
+    /// What follows from them alone. `/props` does not say whether the slots share one pool of
+    /// `slot_tokens` or have as many each, and overfilling a shared pool ends every generation in it:
+    /// the smaller is assumed until the slots prove the larger.
+    pub(crate) fn reading(&self, proven_split: bool) -> Reading {
+        let all = self.slot_tokens.saturating_mul(u64::from(self.slots));
+        let pool = if proven_split { all } else { self.slot_tokens };
+        Reading {
+            slots: Some(self.slots).filter(|slots| *slots > 0),
+            kv_tokens: Some(pool).filter(|tokens| *tokens > 0),
+            cache_tokens: Some(all).filter(|tokens| *tokens > 0),
+            // It saves what its slots drop in a cache in main memory whose size it does not tell.
+            caches_more: true,
+            signs: Signs { identity: Some(self.identity.clone()), ..Signs::default() },
+            ..Reading::default()
+        }
+    }
+}
+
+/// What `/slots` says.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Slots {
+    /// Slots computing now.
+    pub(crate) busy: u32,
+    /// Tokens that all slots hold, idle ones included.
+    pub(crate) held_tokens: u64,
+    /// Tokens that busy slots hold.
+    pub(crate) busy_tokens: u64,
+    /// The highest task number seen; it only grows while the server lives.
+    pub(crate) last_task: Option<u64>,
+}
+
+/// Reads `/slots`; `None` when it is no such reply.
+pub(crate) fn slots(body: &[u8]) -> Option<Slots> {
+    let value: Value = serde_json::from_slice(body).ok()?;
+    let mut slots = Slots::default();
+    for slot in value.as_array()? {
+        let number = |key: &str| slot.get(key).and_then(Value::as_u64);
+        let decoded = slot.pointer("/next_token/0/n_decoded").and_then(Value::as_u64);
+        let prompt = number("n_prompt_tokens").unwrap_or(0);
+        slots.held_tokens = slots.held_tokens.saturating_add(prompt);
+        if slot.get("is_processing").and_then(Value::as_bool) == Some(true) {
+            slots.busy = slots.busy.saturating_add(1);
+            let tokens = prompt.saturating_add(decoded.unwrap_or(0));
+            slots.busy_tokens = slots.busy_tokens.saturating_add(tokens);
+        }
+        slots.last_task = slots.last_task.max(number("id_task"));
+    }
+    Some(slots)
+}
+
+impl Slots {
+    /// Whether they hold more than one shared pool could: then each has its own.
+    pub(crate) fn prove_split(&self, props: &Props) -> bool {
+        props.slot_tokens > 0 && self.held_tokens > props.slot_tokens
+    }
+
+    /// Adds what the slots say to what follows from `/props`.
+    pub(crate) fn reading(&self, facts: Reading) -> Reading {
+        let pool = facts.kv_tokens.unwrap_or(0);
+        // Token counts are far below 2^52.
+        #[allow(clippy::cast_precision_loss)]
+        let usage = (pool > 0).then(|| self.busy_tokens as f64 / pool as f64);
+        // Task numbers are far below 2^52.
+        #[allow(clippy::cast_precision_loss)]
+        let task = self.last_task.map(|task| Counter {
+            name: "last_task",
+            value: task as f64,
+            slack: TASK_SLACK,
+        });
+        Reading {
+            running: Some(self.busy),
+            waiting: Some(0),
+            kv_usage_permille: usage.and_then(permille),
+            signs: Signs { counters: task.into_iter().collect(), ..facts.signs },
+            ..facts
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROPS: &str = r#"{"default_generation_settings":{"params":{"seed":1},"n_ctx":2048},"total_slots":2,
+        "model_path":"m.gguf","media_marker":"<__media_A__>","endpoint_slots":true,"build_info":"b1","is_sleeping":false}"#;
+
+    fn slot(task: i64, busy: bool, prompt: u64) -> String {
+        format!(
+            r#"{{"id":0,"n_ctx":2048,"is_processing":{busy},"id_task":{task},"n_prompt_tokens":{prompt},
+            "next_token":[{{"n_decoded":10}}]}}"#
+        )
+    }
+
+    #[test]
+    fn props_give_slots_and_the_smaller_pool() {
+        let reading = props(PROPS.as_bytes()).unwrap().reading(false);
+        assert_eq!((reading.slots, reading.kv_tokens), (Some(2), Some(2048)));
+        assert_eq!(reading.cache_tokens, Some(4096));
+        assert!(reading.caches_more);
+    }
+
+    #[test]
+    fn slots_holding_more_than_one_pool_prove_that_each_has_its_own() {
+        let props = props(PROPS.as_bytes()).unwrap();
+        let within = format!("[{},{}]", slot(3, false, 1000), slot(4, false, 1000));
+        assert!(!slots(within.as_bytes()).unwrap().prove_split(&props));
+        let beyond = format!("[{},{}]", slot(3, false, 1500), slot(4, false, 1000));
+        let beyond = slots(beyond.as_bytes()).unwrap();
+        assert!(beyond.prove_split(&props));
+        assert_eq!(beyond.reading(props.reading(true)).kv_tokens, Some(4096));
+    }
+
+    #[test]
+    fn only_busy_slots_count_as_load() {
+        let body = format!("[{},{}]", slot(3, true, 1014), slot(4, false, 1000));
+        let reading = slots(body.as_bytes())
+            .unwrap()
+            .reading(props(PROPS.as_bytes()).unwrap().reading(false));
+        assert_eq!((reading.running, reading.waiting), (Some(1), Some(0)));
+        assert_eq!(reading.kv_usage_permille, Some(500));
+    }
+
+    #[test]
+    fn task_numbers_or_a_marker_betray_a_restart() {
+        let facts = props(PROPS.as_bytes()).unwrap().reading(false);
+        let at = |task| {
+            slots(format!("[{}]", slot(task, false, 1)).as_bytes()).unwrap().reading(facts.clone())
+        };
+        assert_eq!(at(800).signs.restarted_since(&at(801).signs), None);
+        assert!(at(2).signs.restarted_since(&at(801).signs).is_some());
+        let other = props(PROPS.replace("media_A", "media_B").as_bytes()).unwrap().reading(false);
+        assert!(other.signs.restarted_since(&facts.signs).is_some());
+    }
+
+    #[test]
+    fn a_fresh_slot_without_a_task_is_read_too() {
+        let body = format!("[{}]", slot(-1, false, 0));
+        assert_eq!(slots(body.as_bytes()).unwrap().last_task, None);
+    }
+
+    #[test]
+    fn anything_else_is_no_reading() {
+        for body in ["", "{}", "[1]x", r#"{"error":{"code":503,"message":"Loading model"}}"#] {
+            assert_eq!(props(body.as_bytes()), None);
+            assert_eq!(slots(body.as_bytes()), None);
+        }
+        assert_eq!(slots(b"[3]").map(|slots| slots.busy), Some(0));
+    }
+}

@@ -1,0 +1,371 @@
+//! Watching engines from start to restart: simulated engines of every kind, and small servers of the
+//! tests' own where an engine must misbehave in one exact way.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::http::{StatusCode, Uri};
+use index::Refusal;
+use loadgen::engine::{EngineOptions, Faults, Persona, SimEngine};
+use tokio::runtime::Runtime;
+
+use super::detect::{Detection, detect};
+use super::http_client::{FetchError, Target, get};
+use super::probe::Sign;
+use crate::fixture::{Side, backend, config, eventually};
+use crate::limits::BREAKER_FAILURES;
+use crate::published::{EngineKind, Phase};
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+fn engine(runtime: &Runtime, persona: Persona) -> SimEngine {
+    let _inside = runtime.enter();
+    SimEngine::start(EngineOptions::new(persona)).unwrap()
+}
+
+/// A server whose only answer `answer` gives.
+fn server<F>(runtime: &Runtime, answer: F) -> SocketAddr
+where
+    F: Fn(&str) -> (u16, String) + Clone + Send + Sync + 'static,
+{
+    let app = Router::new().fallback(async move |uri: Uri| {
+        let (status, body) = answer(uri.path());
+        (StatusCode::from_u16(status).unwrap(), body)
+    });
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    runtime.spawn(async move {
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        axum::serve(listener, app).await
+    });
+    address
+}
+
+fn target(address: SocketAddr) -> Target<'static> {
+    Target { address: Some(address), authority: "test", timeout_ms: 5_000 }
+}
+
+fn found(runtime: &Runtime, address: SocketAddr) -> Detection {
+    runtime.block_on(detect(target(address)))
+}
+
+#[test]
+fn every_simulated_engine_is_recognised() {
+    let runtime = runtime();
+    for (persona, kind) in [
+        (Persona::Vllm, EngineKind::Vllm),
+        (Persona::Sglang, EngineKind::Sglang),
+        (Persona::LlamaCpp, EngineKind::Llamacpp),
+        (Persona::OpenAi, EngineKind::Openai),
+    ] {
+        let engine = engine(&runtime, persona);
+        let found = found(&runtime, engine.addr());
+        assert_eq!((found.kind, found.sign), (kind, Sign::Alive), "{}", persona.name());
+        let models = found.models.unwrap_or_default();
+        assert_eq!(models.iter().map(|model| model.id.as_str()).collect::<Vec<_>>(), ["sim"]);
+    }
+}
+
+#[test]
+fn an_engine_that_wants_a_key_for_its_models_is_found_by_its_other_endpoints() {
+    let runtime = runtime();
+    let vllm = server(&runtime, |path| match path {
+        "/version" => (200, r#"{"version":"0.32.0"}"#.into()),
+        "/metrics" => (200, "# HELP x\nvllm:num_requests_running 0\n".into()),
+        "/v1/models" => (401, r#"{"error":"Unauthorized"}"#.into()),
+        _ => (404, String::new()),
+    });
+    assert_eq!(found(&runtime, vllm).kind, EngineKind::Vllm);
+    let sglang = server(&runtime, |path| match path {
+        "/model_info" => (200, r#"{"model_path":"a","is_generation":true}"#.into()),
+        "/v1/models" => (401, String::new()),
+        _ => (404, String::new()),
+    });
+    assert_eq!(found(&runtime, sglang).kind, EngineKind::Sglang);
+}
+
+#[test]
+fn an_unknown_engine_is_never_asked_what_could_disturb_it() {
+    let runtime = runtime();
+    let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&asked);
+    let address = server(&runtime, move |path| {
+        seen.lock().unwrap().push(path.to_owned());
+        if path == "/v1/models" {
+            (200, r#"{"data":[{"id":"m"}]}"#.into())
+        } else {
+            (404, String::new())
+        }
+    });
+    assert_eq!(found(&runtime, address).kind, EngineKind::Openai);
+    let asked = asked.lock().unwrap();
+    for trap in ["/health", "/slots", "/metrics", "/health_generate"] {
+        assert!(!asked.iter().any(|path| path == trap), "{trap} was asked");
+    }
+}
+
+#[test]
+fn a_loading_llama_cpp_is_not_ready_and_nobody_there_is_refused() {
+    let runtime = runtime();
+    let loading = r#"{"error":{"message":"Loading model","type":"unavailable_error","code":503}}"#;
+    let address = server(&runtime, move |_| (503, loading.to_owned()));
+    let sign = found(&runtime, address).sign;
+    assert_eq!(sign, Sign::NotReady("status 503: Loading model".into()));
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    assert_eq!(found(&runtime, gone).sign, Sign::Refused);
+}
+
+#[test]
+fn a_reply_that_never_ends_or_is_too_large_is_given_up() {
+    let runtime = runtime();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let patient = Target { timeout_ms: 50, ..target(silent.local_addr().unwrap()) };
+    let late = runtime.block_on(get(patient, "/")).map(|_| ());
+    assert_eq!(late, Err(FetchError::TimedOut(50)));
+    let huge = server(&runtime, |_| (200, "x".repeat(crate::limits::ENGINE_REPLY_BYTES_MAX + 1)));
+    assert!(matches!(runtime.block_on(get(target(huge), "/")), Err(FetchError::Broken(_))));
+}
+
+#[test]
+fn capacity_comes_from_each_engine_and_the_configuration_wins() {
+    let runtime = runtime();
+    for persona in [Persona::Vllm, Persona::Sglang, Persona::LlamaCpp] {
+        let engine = engine(&runtime, persona);
+        let params = EngineOptions::new(persona).params;
+        let side = Side::start(config(&backend(engine.addr(), "")));
+        let limits = eventually("limits were read", || {
+            Some(side.fleet().limits()).filter(|limits| limits.tokens_max > 0)
+        });
+        assert_eq!(limits.tokens_max, params.kv_tokens(), "{}", persona.name());
+        let slots = if persona == Persona::Vllm { 0 } else { params.slots };
+        assert_eq!(u64::from(limits.requests_max), slots as u64, "{}", persona.name());
+        side.stop();
+        let told = Side::start(config(&backend(engine.addr(), "slots = 3\nkv_tokens = 5000")));
+        eventually("a reading came in", || {
+            told.report().pointer("/signals/scrape/answered_ms_ago")?.as_u64()
+        });
+        let limits = told.fleet().limits();
+        assert_eq!((limits.requests_max, limits.tokens_max), (3, 5_000));
+        told.stop();
+    }
+}
+
+#[test]
+fn it_is_ready_when_the_first_round_is_over_and_models_are_routed() {
+    let runtime = runtime();
+    let engine = engine(&runtime, Persona::Vllm);
+    let side = Side::start(config(&backend(engine.addr(), "")));
+    eventually("ready", || (side.get("/readyz").0 == 200).then_some(()));
+    let routes = side.shared.routes.load();
+    assert!(routes.pools.contains_key("sim") && routes.complete);
+    let list = String::from_utf8(routes.models_openai.clone()).unwrap();
+    assert!(list.contains("\"sim\""), "{list}");
+    side.stop();
+}
+
+#[test]
+fn without_any_answer_it_stays_starting_until_one_comes() {
+    let runtime = runtime();
+    let mut options = EngineOptions::new(Persona::OpenAi);
+    options.faults.refuse = true;
+    let engine = {
+        let _inside = runtime.enter();
+        SimEngine::start(options).unwrap()
+    };
+    let side = Side::start(config(&backend(engine.addr(), "")));
+    eventually("it is down", || side.fleet().admits().err());
+    assert_eq!(side.shared.phase(), Phase::Starting);
+    assert_eq!(side.get("/readyz").0, 503);
+    assert_eq!(side.get("/healthz").0, 200);
+    engine.set_faults(Faults::default());
+    eventually("ready", || (side.get("/readyz").0 == 200).then_some(()));
+    side.stop();
+}
+
+#[test]
+fn a_refused_backend_goes_down_comes_back_and_counts_as_restarted() {
+    let runtime = runtime();
+    let engine = engine(&runtime, Persona::Vllm);
+    let side = Side::start(config(&backend(engine.addr(), "")));
+    eventually("ready", || (side.shared.phase() == Phase::Ready).then_some(()));
+    engine.set_faults(Faults { refuse: true, ..Faults::default() });
+    let refusal = eventually("it is down", || side.fleet().admits().err());
+    assert_eq!(refusal, Refusal::Unhealthy);
+    eventually("not ready without a backend", || (side.get("/readyz").0 == 503).then_some(()));
+    let report = side.report();
+    assert_eq!(report["state"]["down_reason"], "connection refused");
+    engine.set_faults(Faults::default());
+    eventually("it is up", || side.fleet().admits().ok());
+    eventually("the restart was noted", || {
+        side.report()["restarts"]["count"].as_u64().filter(|count| *count >= 1)
+    });
+    eventually("ready", || (side.get("/readyz").0 == 200).then_some(()));
+    side.stop();
+}
+
+#[test]
+fn a_restarted_engine_is_noticed_by_its_own_numbers() {
+    let runtime = runtime();
+    let engine = engine(&runtime, Persona::Vllm);
+    let side = Side::start(config(&backend(engine.addr(), "")));
+    let read = || side.report().pointer("/signals/scrape/answered_ms_ago")?.as_u64();
+    eventually("a reading came in", read);
+    assert_eq!(side.report()["restarts"]["count"], 0);
+    engine.restart();
+    eventually("the restart was noticed", || {
+        side.report()["restarts"]["count"].as_u64().filter(|count| *count >= 1)
+    });
+    side.stop();
+}
+
+#[test]
+fn flowing_replies_excuse_a_silent_probe_and_its_end_does_not() {
+    let runtime = runtime();
+    let engine = engine(&runtime, Persona::Vllm);
+    let side = Side::start(config(&backend(engine.addr(), "")));
+    eventually("ready", || (side.shared.phase() == Phase::Ready).then_some(()));
+    engine.set_faults(Faults { slow_head_ms: 60_000, ..Faults::default() });
+    let failures = || side.report()["signals"]["probe"]["failures"].as_u64();
+    eventually("several probes failed", || {
+        side.upstream().note_alive(crate::clock::now().millis());
+        failures().filter(|count| *count >= 4)
+    });
+    assert_eq!(side.fleet().admits(), Ok(()));
+    eventually("it is down once nothing flows", || side.fleet().admits().err());
+    side.stop();
+}
+
+#[test]
+fn an_unhealthy_answer_takes_it_down_with_its_reason() {
+    let runtime = runtime();
+    let engine = engine(&runtime, Persona::Vllm);
+    let side = Side::start(config(&backend(engine.addr(), "kind = \"vllm\"")));
+    eventually("ready", || (side.shared.phase() == Phase::Ready).then_some(()));
+    engine.set_faults(Faults { unhealthy: true, ..Faults::default() });
+    eventually("it is down", || side.fleet().admits().err());
+    let reason = side.report()["state"]["down_reason"].as_str().unwrap_or_default().to_owned();
+    assert!(reason.starts_with("status 503"), "{reason}");
+    side.stop();
+}
+
+#[test]
+fn an_open_breaker_closes_by_a_probe_and_the_next_failure_opens_it_again() {
+    let runtime = runtime();
+    let engine = engine(&runtime, Persona::OpenAi);
+    let side = Side::start(config(&backend(engine.addr(), "")));
+    eventually("ready", || (side.shared.phase() == Phase::Ready).then_some(()));
+    for _ in 0..BREAKER_FAILURES {
+        side.upstream().note_failure();
+    }
+    eventually("it opened", || (side.fleet().admits() == Err(Refusal::BreakerOpen)).then_some(()));
+    assert_eq!(side.report()["state"]["breaker"]["open"], true);
+    eventually("a probe closed it", || side.fleet().admits().ok());
+    assert_eq!(side.upstream().failures(), BREAKER_FAILURES - 1);
+    side.upstream().note_failure();
+    eventually("it opened again", || side.fleet().admits().err());
+    assert_eq!(side.report()["state"]["breaker"]["opened"], 2);
+    side.stop();
+}
+
+#[test]
+fn a_failing_scrape_is_shown_and_takes_nothing_down() {
+    let runtime = runtime();
+    let address = server(&runtime, |path| match path {
+        "/health" => (200, String::new()),
+        "/v1/models" => (200, r#"{"data":[{"id":"m","owned_by":"vllm"}]}"#.into()),
+        _ => (404, String::new()),
+    });
+    let side = Side::start(config(&backend(address, "")));
+    eventually("three readings failed", || {
+        side.report()["signals"]["scrape"]["failures"].as_u64().filter(|count| *count >= 3)
+    });
+    assert_eq!(side.report()["signals"]["scrape"]["error"], "/metrics answered 404");
+    assert_eq!(side.fleet().admits(), Ok(()));
+    side.stop();
+}
+
+#[test]
+fn a_sleeping_engine_is_taken_out_until_it_wakes() {
+    let runtime = runtime();
+    let awake = Arc::new(AtomicU16::new(0));
+    let state = Arc::clone(&awake);
+    let address = server(&runtime, move |path| match path {
+        "/v1/models" => (200, r#"{"data":[{"id":"m","owned_by":"vllm"}]}"#.into()),
+        "/metrics" => {
+            // Relaxed: the value stands alone.
+            let awake = state.load(Ordering::Relaxed);
+            let sleep = format!("vllm:engine_sleep_state{{sleep_state=\"awake\"}} {awake}.0\n");
+            (200, format!("vllm:num_requests_running 0\n{sleep}"))
+        }
+        _ => (200, String::new()),
+    });
+    let side = Side::start(config(&backend(address, "")));
+    eventually("it is out", || side.fleet().admits().err());
+    // Relaxed: as above.
+    awake.store(1, Ordering::Relaxed);
+    eventually("it is back", || side.fleet().admits().ok());
+    side.stop();
+}
+
+#[test]
+fn names_are_resolved_and_models_of_several_backends_joined() {
+    let runtime = runtime();
+    let [one, two] = ["a", "b"].map(|model| {
+        let list = format!(r#"{{"data":[{{"id":"{model}"}},{{"id":"both"}}]}}"#);
+        server(&runtime, move |_| (200, list.clone()))
+    });
+    let named = format!("[[backend]]\nurl = \"http://localhost:{}\"\n", two.port());
+    let side = Side::start(config(&(backend(one, "") + &named)));
+    eventually("both listed their models", || {
+        let routes = side.shared.routes.load();
+        let sizes =
+            ["a", "b", "both"].map(|id| routes.pools.get(id).map_or(0, |pool| pool.backends.len()));
+        (sizes == [1, 1, 2]).then_some(())
+    });
+    side.stop();
+}
+
+#[test]
+fn configured_models_are_not_asked_for() {
+    let runtime = runtime();
+    let lists = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&lists);
+    let address = server(&runtime, move |path| {
+        // Relaxed: a count read after the fact.
+        seen.fetch_add(usize::from(path == "/v1/models"), Ordering::Relaxed);
+        (200, r#"{"data":[{"id":"other"}]}"#.into())
+    });
+    let side = Side::start(config(&backend(address, "models = [\"mine\"]\nkind = \"vllm\"")));
+    eventually("ready", || (side.shared.phase() == Phase::Ready).then_some(()));
+    let routes = side.shared.routes.load();
+    assert!(routes.complete);
+    assert_eq!(routes.pools.keys().map(|id| &**id).collect::<Vec<_>>(), ["mine"]);
+    // Relaxed: as above.
+    assert_eq!(lists.load(Ordering::Relaxed), 0);
+    side.stop();
+}
+
+#[test]
+fn leaving_goes_through_its_phases_and_a_second_time_cuts() {
+    let runtime = runtime();
+    let engine = engine(&runtime, Persona::OpenAi);
+    let mut config = config(&backend(engine.addr(), ""));
+    config.timeouts.drain_grace_ms = 60_000;
+    config.timeouts.drain_max_ms = 60_000;
+    let side = Side::start(config);
+    eventually("ready", || (side.shared.phase() == Phase::Ready).then_some(()));
+    side.control.leave();
+    eventually("leaving", || (side.shared.phase() == Phase::Leaving).then_some(()));
+    assert_eq!(side.get("/readyz").0, 503);
+    side.control.drain_now();
+    eventually("draining", || (side.shared.phase() == Phase::Draining).then_some(()));
+    side.control.leave();
+    eventually("stopping", || (side.shared.phase() == Phase::Stopping).then_some(()));
+    assert_eq!(side.get("/healthz").0, 200, "the admin address answers until the end");
+    side.stop();
+}

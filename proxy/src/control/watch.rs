@@ -1,0 +1,352 @@
+//! One task a backend: it resolves, detects, probes, scrapes and lists, each at its own pace, and turns
+//! what it sees into the backend's switches, limits and reports.
+//!
+//! It acts on its own backend alone. It never touches a request; what it changes are atomics that the
+//! next decision reads.
+
+mod numbers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::{Kind, Level};
+use index::{BackendId, Limits, Millis};
+use tokio::sync::Notify;
+
+use super::breaker::Breaker;
+use super::detect::detect;
+use super::http_client::Target;
+use super::probe::{Change, Sign, Vitals, probe};
+use super::reading::{Reading, Signs};
+use super::resolve;
+use super::scrape::Scraper;
+use super::{Progress, models};
+use crate::clock;
+use crate::insight::{BackendInsight, Insight, Report};
+use crate::limits::{MODELS_INTERVAL_MS, REFUSED_PAUSE_MS, RESOLVE_INTERVAL_MS};
+use crate::published::{EngineKind, Published, Upstream};
+
+/// When each thing is next due.
+#[derive(Debug, Default)]
+struct Due {
+    resolve: Millis,
+    probe: Millis,
+    scrape: Millis,
+    listing: Millis,
+}
+
+/// One backend's task.
+pub(super) struct Watch {
+    id: BackendId,
+    shared: &'static Published,
+    upstream: &'static Upstream,
+    settings: &'static config::Backend,
+    insight: Arc<Insight>,
+    progress: Arc<Progress>,
+    wake: Arc<Notify>,
+    vitals: Vitals,
+    breaker: Breaker,
+    scraper: Scraper,
+    signs: Signs,
+    limits: Option<Limits>,
+    asleep: bool,
+    probed_at: Millis,
+    due: Due,
+}
+
+impl Watch {
+    /// `None` for an id without a configured backend.
+    pub(super) fn new(
+        id: BackendId,
+        shared: &'static Published,
+        insight: &Arc<Insight>,
+        progress: &Arc<Progress>,
+    ) -> Option<Watch> {
+        Some(Watch {
+            id,
+            shared,
+            upstream: shared.upstream(id)?,
+            settings: shared.config.backends.get(id.index())?,
+            insight: Arc::clone(insight),
+            progress: Arc::clone(progress),
+            wake: progress.wake(id)?,
+            vitals: Vitals::default(),
+            breaker: Breaker::default(),
+            scraper: Scraper::default(),
+            signs: Signs::default(),
+            limits: None,
+            asleep: false,
+            probed_at: Millis(0),
+            due: Due::default(),
+        })
+    }
+
+    /// Runs until the control thread ends.
+    pub(super) async fn run(mut self) {
+        self.begin();
+        self.step().await;
+        self.progress.first_round_done();
+        loop {
+            let pause = self.next_due().since(now());
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(pause)) => {}
+                () = self.wake.notified() => {}
+            }
+            self.step().await;
+        }
+    }
+
+    /// What is known without asking anybody.
+    fn begin(&mut self) {
+        self.upstream.set_kind(match self.settings.kind {
+            Kind::Auto => EngineKind::Unknown,
+            Kind::Vllm => EngineKind::Vllm,
+            Kind::Sglang => EngineKind::Sglang,
+            Kind::LlamaCpp => EngineKind::Llamacpp,
+            Kind::OpenAi => EngineKind::Openai,
+        });
+        self.backend().set_enabled(self.settings.enabled);
+        if let Some(address) = resolve::literal(&self.settings.origin) {
+            self.upstream.set_address(address);
+        }
+        let models = models::configured(&self.shared.config);
+        let mine = models.into_iter().nth(self.id.index()).unwrap_or_default();
+        self.report(|report| {
+            report.told = mine.told;
+            report.models = mine.models;
+            report.up = true;
+        });
+        self.apply_limits(&Reading::default());
+    }
+
+    fn next_due(&self) -> Millis {
+        let due = &self.due;
+        let listing = if self.lists_models() { due.listing } else { due.probe };
+        let resolve = if self.is_named() { due.resolve } else { due.probe };
+        let breaker = self.breaker.due().unwrap_or(due.probe);
+        due.probe.min(due.scrape).min(listing).min(resolve).min(breaker)
+    }
+
+    /// Does everything that is due.
+    async fn step(&mut self) {
+        self.look_at_breaker();
+        if self.is_named() && self.due.resolve <= now() {
+            self.resolve().await;
+        }
+        let breaker_due = self.breaker.due().is_some_and(|due| due <= now());
+        if self.due.probe <= now() || breaker_due {
+            self.probe().await;
+        }
+        if self.due.listing <= now() && self.lists_models() {
+            self.due.listing = Millis(now().0 + self.spread(MODELS_INTERVAL_MS));
+            if self.is_steady() {
+                self.list().await;
+            }
+        }
+        if self.due.scrape <= now() {
+            self.due.scrape = Millis(now().0 + self.spread(self.rules().scrape_interval_ms));
+            // A sleeping engine's own numbers are what tells that it woke.
+            if self.is_steady() || self.asleep {
+                self.scrape().await;
+            }
+        }
+    }
+
+    /// Up and without a doubt: only then is more asked of it, so that a silent engine's timeouts do not
+    /// add up between two probes.
+    fn is_steady(&self) -> bool {
+        self.vitals.up() && !self.vitals.undecided()
+    }
+
+    // --- Names ---
+
+    fn is_named(&self) -> bool {
+        resolve::literal(&self.settings.origin).is_none()
+    }
+
+    async fn resolve(&mut self) {
+        let asked = now();
+        let found = resolve::resolve(&self.settings.origin, self.timeout_ms()).await;
+        self.due.resolve = Millis(now().0 + RESOLVE_INTERVAL_MS);
+        let found = match found {
+            Ok(found) => found,
+            Err(why) => {
+                self.say(Level::Warn, format!("cannot resolve its name: {why}"));
+                return self.report(|report| report.resolve.failed(now(), &why));
+            }
+        };
+        self.report(|report| report.resolve.answered(asked, now()));
+        let current = self.upstream.address();
+        let Some(address) = resolve::choose(current, &found, !self.vitals.up()) else { return };
+        if current == Some(address) {
+            return;
+        }
+        self.upstream.set_address(address);
+        if current.is_some() {
+            self.say(Level::Info, format!("its name now means {address}"));
+            self.restarted("its address changed");
+        }
+    }
+
+    // --- Health ---
+
+    async fn probe(&mut self) {
+        let asked = now();
+        let flowing = self.upstream.was_alive_since(self.probed_at);
+        let sign = match self.upstream.kind() {
+            EngineKind::Unknown => self.detect().await,
+            kind => probe(self.target(), kind).await,
+        };
+        let asleep = self.asleep && sign == Sign::Alive;
+        let sign = if asleep {
+            Sign::NotReady("it sleeps: its weights are unloaded".to_owned())
+        } else {
+            sign
+        };
+        self.probed_at = asked;
+        self.take_sign(&sign, flowing, asked);
+        let rules = self.rules();
+        let quick = self.vitals.undecided() && !matches!(sign, Sign::Silent(_));
+        let pause = if quick { REFUSED_PAUSE_MS.min(rules.interval_ms) } else { rules.interval_ms };
+        self.due.probe = Millis(now().0 + self.spread(pause));
+    }
+
+    async fn detect(&mut self) -> Sign {
+        let found = detect(self.target()).await;
+        if found.kind != EngineKind::Unknown {
+            self.upstream.set_kind(found.kind);
+            self.say(Level::Info, format!("it runs {}", found.kind.name()));
+            self.due.scrape = Millis(0);
+        }
+        if let Some(models) = found.models.filter(|_| self.lists_models()) {
+            self.take_models(models);
+        }
+        found.sign
+    }
+
+    fn take_sign(&mut self, sign: &Sign, flowing: bool, asked: Millis) {
+        let complaint = sign.complaint();
+        self.report(|report| match &complaint {
+            None => {
+                report.probe.answered(asked, now());
+                report.answered = true;
+            }
+            Some(why) => report.probe.failed(now(), why),
+        });
+        match self.vitals.note(sign, flowing, self.rules()) {
+            Some(Change::Down) => self.went_down(complaint.as_deref().unwrap_or_default()),
+            Some(Change::Up { was_refused }) => self.came_up(was_refused),
+            None => {}
+        }
+        if complaint.is_some() {
+            // The name may mean another machine by now.
+            self.due.resolve = self.due.resolve.min(now());
+        }
+        if self.breaker.probed(*sign == Sign::Alive, now()) {
+            self.upstream.close_breaker();
+            self.backend().set_breaker_open(false);
+            self.report(|report| report.breaker_open = false);
+            self.say(Level::Info, "its breaker closed: a probe was answered".to_owned());
+        }
+        let until = self.breaker.due();
+        self.report(|report| report.breaker_until = until);
+    }
+
+    fn went_down(&mut self, why: &str) {
+        self.backend().set_healthy(false);
+        self.report(|report| {
+            report.up = false;
+            report.since = now();
+            report.down_reason = Some(why.to_owned());
+        });
+        self.say(Level::Warn, format!("it is down: {why}"));
+        self.progress.changed();
+    }
+
+    fn came_up(&mut self, was_refused: bool) {
+        if was_refused {
+            self.restarted("nothing listened for a while");
+        }
+        self.backend().set_healthy(true);
+        self.report(|report| {
+            report.up = true;
+            report.since = now();
+            report.down_reason = None;
+        });
+        self.say(Level::Info, "it is up".to_owned());
+        if self.settings.kind == Kind::Auto && was_refused {
+            self.upstream.set_kind(EngineKind::Unknown);
+            self.due.probe = Millis(0);
+        }
+        self.scraper.forget();
+        self.due.listing = Millis(0);
+        self.due.scrape = Millis(0);
+        self.progress.changed();
+    }
+
+    fn look_at_breaker(&mut self) {
+        if !self.breaker.look(self.upstream.failures(), now()) {
+            return;
+        }
+        self.backend().set_breaker_open(true);
+        let (failures, until) = (self.upstream.failures(), self.breaker.due());
+        self.report(|report| {
+            report.breaker_open = true;
+            report.breaker_until = until;
+            report.breaker_opened = report.breaker_opened.saturating_add(1);
+        });
+        self.due.resolve = self.due.resolve.min(now());
+        self.say(Level::Warn, format!("its breaker opened after {failures} failures in a row"));
+    }
+
+    // --- Small things ---
+
+    fn target(&self) -> Target<'static> {
+        Target {
+            address: self.upstream.address(),
+            authority: &self.upstream.authority,
+            timeout_ms: self.timeout_ms(),
+        }
+    }
+
+    fn rules(&self) -> &'static config::Health {
+        &self.shared.config.health
+    }
+
+    fn timeout_ms(&self) -> u64 {
+        self.rules().timeout_ms
+    }
+
+    fn backend(&self) -> &'static index::Backend {
+        self.shared.fleet.backend(self.id)
+    }
+
+    fn mine(&self) -> Option<&BackendInsight> {
+        self.insight.backend(self.id)
+    }
+
+    fn report(&self, change: impl FnOnce(&mut Report)) {
+        if let Some(mine) = self.mine() {
+            mine.report(change);
+        }
+    }
+
+    fn report_returning<T: Default>(&self, change: impl FnOnce(&mut Report) -> T) -> T {
+        self.mine().map(|mine| mine.report(change)).unwrap_or_default()
+    }
+
+    fn say(&self, level: Level, message: String) {
+        self.insight.journal.note(level, Some(&self.upstream.name), message);
+    }
+
+    /// A pause up to a tenth shorter, different for each backend, so that a fleet is not asked in step.
+    fn spread(&self, pause_ms: u64) -> u64 {
+        let salt = u64::from(self.id.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ now().0;
+        let share = salt.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 48;
+        pause_ms.saturating_sub(pause_ms.saturating_mul(share) / (10 << 16))
+    }
+}
+
+fn now() -> Millis {
+    clock::now().millis()
+}

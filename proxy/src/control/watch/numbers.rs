@@ -1,0 +1,122 @@
+//! The part of a backend's task that reads the engine's own numbers and its model list, and turns them
+//! into limits, load figures and routes. A restart it notices makes the learn thread forget the evidence.
+
+use config::Level;
+use index::{Limits, Millis};
+
+use super::{Watch, now};
+use crate::control::http_client::get;
+use crate::control::models;
+use crate::control::reading::{Reading, Signs};
+use crate::insight::Model;
+use crate::limits::MODELS_INTERVAL_MS;
+
+/// Readings that fail in a row before a reported queue no longer counts.
+const STALE_AFTER_FAILURES: u32 = 3;
+
+impl Watch {
+    pub(super) async fn scrape(&mut self) {
+        let asked = now();
+        let read = self.scraper.read(self.target(), self.upstream.kind()).await;
+        match read {
+            Ok(None) => {}
+            Ok(Some(reading)) => {
+                self.report(|report| report.scrape.answered(asked, now()));
+                self.take_reading(reading);
+            }
+            Err(why) => self.scrape_failed(&why),
+        }
+    }
+
+    pub(super) fn scrape_failed(&mut self, why: &str) {
+        let failures = self.report_returning(|report| {
+            report.scrape.failed(now(), why);
+            report.scrape.failures_in_row
+        });
+        if failures == STALE_AFTER_FAILURES {
+            self.backend().set_queue_depth(0);
+            self.backend().set_kv_usage_permille(0);
+            self.say(Level::Warn, format!("its own numbers cannot be read: {why}"));
+        }
+    }
+
+    pub(super) fn take_reading(&mut self, mut reading: Reading) {
+        if let Some(why) = reading.signs.restarted_since(&self.signs) {
+            self.restarted(why);
+        } else {
+            reading.signs.complete_from(&self.signs);
+        }
+        self.signs = reading.signs.clone();
+        self.apply_limits(&reading);
+        self.backend().set_queue_depth(reading.waiting.unwrap_or(0));
+        self.backend().set_kv_usage_permille(reading.kv_usage_permille.unwrap_or(0));
+        self.asleep = reading.asleep;
+        self.report(|report| report.reading = reading);
+    }
+
+    /// What the configuration says wins; what neither says is unlimited.
+    pub(super) fn apply_limits(&mut self, reading: &Reading) {
+        let limits = Limits {
+            requests_max: self.settings.slots.or(reading.slots).unwrap_or(0),
+            tokens_max: self.settings.kv_tokens.or(reading.kv_tokens).unwrap_or(0),
+        };
+        // Only changes are written, so that what shards learned the hard way stays.
+        if self.limits != Some(limits) {
+            self.limits = Some(limits);
+            self.backend().set_limits(limits);
+        }
+        if let Some(mine) = self.mine() {
+            let kv_tokens = self.settings.kv_tokens.or(reading.kv_tokens);
+            mine.set_cache(&Reading { kv_tokens, ..reading.clone() });
+        }
+    }
+
+    pub(super) fn restarted(&mut self, why: &str) {
+        self.insight.order_cleared(self.id);
+        self.signs = Signs::default();
+        self.report(|report| {
+            report.restarts = report.restarts.saturating_add(1);
+            report.restart_reason = Some(why.to_owned());
+        });
+        self.say(Level::Info, format!("it restarted ({why}): its evidence is forgotten"));
+    }
+
+    pub(super) fn lists_models(&self) -> bool {
+        self.settings.models.is_empty()
+    }
+
+    pub(super) async fn list(&mut self) {
+        let asked = now();
+        let listed = get(self.target(), "/v1/models").await;
+        let why = match listed {
+            Ok(reply) => match models::listed(&reply) {
+                Some(models) => {
+                    self.report(|report| report.listing.answered(asked, now()));
+                    return self.take_models(models);
+                }
+                None => format!("/v1/models answered {} and no list", reply.status),
+            },
+            Err(error) => error.to_string(),
+        };
+        self.report(|report| report.listing.failed(now(), &why));
+    }
+
+    pub(super) fn take_models(&mut self, models: Vec<Model>) {
+        self.due.listing = Millis(now().0 + self.spread(MODELS_INTERVAL_MS));
+        let changed = self.report_returning(|report| {
+            let changed = !report.told || !same_names(&report.models, &models);
+            report.told = true;
+            report.models = models;
+            changed
+        });
+        if changed {
+            self.progress.changed();
+        }
+    }
+}
+
+/// Whether two lists name the same models; engines say another `created` each time.
+fn same_names(left: &[Model], right: &[Model]) -> bool {
+    left.len() == right.len()
+        && left.iter().zip(right).all(|(l, r)| l.id == r.id && l.alias == r.alias)
+}
