@@ -66,7 +66,8 @@ fn seeds() -> Vec<u64> {
 #[test]
 fn no_seed_breaks_a_rule() {
     let mut sum = Counts::default();
-    for seed in seeds() {
+    let seeds = seeds();
+    for &seed in &seeds {
         let scenario = scenario(seed);
         let ran = run(scenario.clone())
             .unwrap_or_else(|broken| panic!("SHEARWATER_SEED={seed} breaks {broken}\n{scenario:?}"));
@@ -78,6 +79,9 @@ fn no_seed_breaks_a_rule() {
         sum.busy += counts.busy;
         sum.kills += counts.kills;
         sum.corrections += counts.corrections;
+    }
+    if seeds.len() == 1 {
+        return;
     }
     // A simulation in which nothing happens finds nothing.
     let rare = [sum.finished, sum.cancelled, sum.retried, sum.waited, sum.busy, sum.kills, sum.corrections];

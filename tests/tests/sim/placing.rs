@@ -126,6 +126,7 @@ impl<'f> World<'f> {
                 hold!("sizes", refusal == Refusal::Busy, "{number} is too long for {backend}");
                 self.counts.busy += 1;
                 request.busy.insert(backend);
+                request.busy_until_us = self.now_us + BUSY_PAUSE_MS * 1_000;
             }
             None => {
                 machine.failures += 1;
@@ -158,14 +159,17 @@ impl<'f> World<'f> {
             self.give_up(&request);
             return Ok(());
         }
-        let pause_ms = match nowhere {
-            _ if !request.busy.is_empty() => BUSY_PAUSE_MS,
+        let wait_ms = match nowhere {
             Nowhere::HomeFull(_) => HOME_WAIT_MS.saturating_sub(request.waited_ms).max(1),
             _ => QUEUE_WAIT_MS,
         };
+        let alarm_us = match request.busy.is_empty() {
+            true => self.now_us + wait_ms * 1_000,
+            false => request.busy_until_us,
+        };
         let place = queued.unwrap_or_else(|| self.enter(&request, nowhere));
         let Queued { number, ticket, room_since_us } = place;
-        let (since_us, alarm_us) = (self.now_us, self.now_us + pause_ms * 1_000);
+        let since_us = self.now_us;
         self.waiting.insert(number, Waiting { request, ticket, since_us, alarm_us, room_since_us });
         Ok(())
     }
@@ -216,9 +220,8 @@ impl<'f> World<'f> {
         }
         let Some(waiting) = self.waiting.remove(&number) else { return Ok(()) };
         let Waiting { mut request, ticket, since_us, room_since_us, .. } = waiting;
-        let waited_us = self.now_us - since_us;
-        request.waited_ms += waited_us.div_ceil(1_000);
-        if waited_us >= BUSY_PAUSE_MS * 1_000 {
+        request.waited_ms += (self.now_us - since_us).div_ceil(1_000);
+        if self.now_us >= request.busy_until_us {
             request.busy.clear();
         }
         self.route(request, Some(Queued { number, ticket, room_since_us }))

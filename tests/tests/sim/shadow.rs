@@ -93,14 +93,16 @@ struct Sums {
 pub(crate) struct Shadow {
     pub(crate) backends: Vec<Believed>,
     flight: BTreeMap<u64, Held>,
+    sums: Vec<Sums>,
     default_max: u64,
     fleet_max: u64,
 }
 
 impl Shadow {
     pub(crate) fn new(backends: u16, default_max: u64, fleet_max: u64) -> Self {
+        let sums = vec![Sums::default(); usize::from(backends)];
         let backends = (0..backends).map(|_| Believed::new(default_max)).collect();
-        Self { backends, flight: BTreeMap::new(), default_max, fleet_max }
+        Self { backends, flight: BTreeMap::new(), sums, default_max, fleet_max }
     }
 
     pub(crate) fn of(&mut self, id: BackendId) -> &mut Believed {
@@ -120,13 +122,7 @@ impl Shadow {
     }
 
     fn sums(&self, id: BackendId) -> Sums {
-        let mut sums = Sums::default();
-        for held in self.flight.values().filter(|held| held.backend == id) {
-            sums.requests += 1;
-            sums.tokens += held.tokens;
-            sums.uncached += held.uncached;
-        }
-        sums
+        self.sums[id.index()]
     }
 
     fn fits(&self, id: BackendId, tokens: u64) -> bool {
@@ -172,6 +168,10 @@ impl Shadow {
         let charged = decision.predicted_uncached_tokens;
         hold!("charge", charged == uncached, "{number} is charged {charged}, not {uncached}");
         self.flight.insert(number, Held { backend, tokens, uncached });
+        let sums = &mut self.sums[backend.index()];
+        sums.requests += 1;
+        sums.tokens += tokens;
+        sums.uncached += uncached;
         Ok(())
     }
 
@@ -205,12 +205,17 @@ impl Shadow {
 
     pub(crate) fn prefilled(&mut self, number: u64) {
         if let Some(held) = self.flight.get_mut(&number) {
-            held.uncached = 0;
+            self.sums[held.backend.index()].uncached -= std::mem::take(&mut held.uncached);
         }
     }
 
     pub(crate) fn left(&mut self, number: u64) {
-        self.flight.remove(&number);
+        if let Some(held) = self.flight.remove(&number) {
+            let sums = &mut self.sums[held.backend.index()];
+            sums.requests -= 1;
+            sums.tokens -= held.tokens;
+            sums.uncached -= held.uncached;
+        }
     }
 
     /// Reservations and pending prefill are those of the requests in flight, no more and no less.

@@ -61,8 +61,9 @@ pub(crate) struct Request {
     pub(crate) output_tokens: u64,
     /// Backends that failed it.
     pub(crate) broken: BackendSet,
-    /// Backends that said they were full.
+    /// Backends that said they were full, and when they may be asked again.
     pub(crate) busy: BackendSet,
+    pub(crate) busy_until_us: u64,
     pub(crate) attempts: u32,
     pub(crate) waited_ms: u64,
 }
@@ -90,6 +91,7 @@ impl Request {
             reply,
             broken: BackendSet::default(),
             busy: BackendSet::default(),
+            busy_until_us: 0,
             attempts: 0,
             waited_ms: 0,
         }

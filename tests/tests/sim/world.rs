@@ -25,7 +25,7 @@ pub(crate) const MODELS: usize = 2;
 /// Templates of each model.
 pub(crate) const TEMPLATES: u64 = 2;
 /// Virtual time in which a fleet that is whole again must have served everybody.
-const RECOVERY_US: u64 = 900_000_000;
+const RECOVERY_US: u64 = 300_000_000;
 /// Virtual time for which a request may wait although there is room: what it may wait for its home, and some pulses.
 const PASSED_OVER_US: u64 = 3_000_000;
 
