@@ -1,0 +1,53 @@
+//! Any bytes as a stream of events, cut anywhere: the scanner sees the same however the stream arrives, and
+//! a frame of ours put behind any prefix is read as an event of its own.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use proxy::answer::write_broken_frame;
+use proxy::api::Dialect;
+use proxy::classify::{ReplyClass, classify_reply};
+use proxy::limits::SSE_CARRY_BYTES_MAX;
+use proxy::sse::Scanner;
+use proxy::usage::{Usage, of_tail};
+
+const DIALECTS: [Dialect; 4] =
+    [Dialect::Chat, Dialect::Responses, Dialect::Messages, Dialect::Plain];
+
+type Seen = (bool, bool, bool, Option<ReplyClass>, u64, bool, Option<Usage>);
+
+fn scan<'a>(dialect: Dialect, slices: impl IntoIterator<Item = &'a [u8]>) -> (Seen, Scanner) {
+    let mut scanner = Scanner::new(dialect);
+    for slice in slices {
+        scanner.feed(slice);
+    }
+    let seen = (
+        scanner.is_decided(),
+        scanner.has_ended(),
+        scanner.was_aborted(),
+        scanner.error(),
+        scanner.events(),
+        scanner.is_inside_event(),
+        scanner.usage(),
+    );
+    (seen, scanner)
+}
+
+fuzz_target!(|data: &[u8]| {
+    let [first, step, stream @ ..] = data else { return };
+    // Of a longer line the middle is dropped, and where depends on the cuts.
+    if stream.len() > SSE_CARRY_BYTES_MAX {
+        return;
+    }
+    let dialect = DIALECTS[usize::from(*first) % DIALECTS.len()];
+    let (whole, mut scanner) = scan(dialect, [stream]);
+    let (pieces, _) = scan(dialect, stream.chunks(usize::from(*step).max(1)));
+    assert_eq!(whole, pieces);
+    let mut frame = if scanner.is_inside_event() { b"\n\n".to_vec() } else { Vec::new() };
+    write_broken_frame(&mut frame, dialect, scanner.events());
+    scanner.feed(&frame);
+    assert!(scanner.error().is_some() && !scanner.is_inside_event());
+    if let Some(usage) = of_tail(stream) {
+        assert!(usage.cached_tokens.is_none_or(|cached| cached <= usage.prompt_tokens));
+    }
+    let _ = classify_reply(u16::from(*step) + 400, stream);
+});
