@@ -13,6 +13,9 @@ pub const JSON_VALUES_MAX: usize = 1 << 20;
 /// Values for which the reading table keeps its memory between requests; beyond it the table is freed after use.
 pub const JSON_VALUES_KEPT: usize = 1 << 16;
 
+/// Memory kept between requests for decoding the arguments of one tool call.
+pub const DECODED_ARGUMENTS_BYTES_KEPT: usize = 64 * 1024;
+
 /// A conversation id longer than this counts as absent, so that nobody can make us hash megabytes of header.
 pub const CONVERSATION_ID_BYTES_MAX: usize = 255;
 

@@ -3,8 +3,8 @@
 use super::Canon;
 use super::canonical_json::{self, Order};
 use super::head::Head;
-use super::json::{Kind, Tape, Text, Value};
-use crate::limits::JSON_VALUES_KEPT;
+use super::json::{self, Kind, Tape, Text, Value};
+use crate::limits::DECODED_ARGUMENTS_BYTES_KEPT;
 use xxhash_rust::xxh3::Xxh3;
 
 /// What a frame holds, by the letter behind its quote.
@@ -76,7 +76,7 @@ impl Inner {
     fn shrink(&mut self) {
         self.order.shrink();
         self.decoded.clear();
-        self.decoded.shrink_to(JSON_VALUES_KEPT);
+        self.decoded.shrink_to(DECODED_ARGUMENTS_BYTES_KEPT);
     }
 }
 
@@ -166,7 +166,7 @@ impl<'w, 'a, C: Canon> Writer<'w, 'a, C> {
     /// An object as JSON without its empty members and without those named; nothing if none is left.
     pub(super) fn json_without(&mut self, frame: Frame, value: Value<'_, '_>, names: &[&str]) {
         let Writer { canon, scratch, bytes, .. } = self;
-        let skip = |key: Text<'_>, value: Value<'_, '_>| {
+        let skip = |key: &json::Name<'_>, value: Value<'_, '_>| {
             value.is_empty() || names.iter().any(|name| key.is(name))
         };
         let opening = frame.opening();
@@ -222,7 +222,7 @@ impl<'w, 'a, C: Canon> Writer<'w, 'a, C> {
     }
 
     fn id(&mut self, number: &[u8]) {
-        super::json::canonical_number(number, |piece| {
+        json::canonical_number(number, |piece| {
             self.bytes += piece.len() as u64;
             self.canon.push(piece);
         });

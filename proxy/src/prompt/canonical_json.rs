@@ -4,7 +4,10 @@
 //! What already stands in that spelling is handed on as the longest possible run of the body's own bytes: a compact,
 //! sorted tool definition is one push. Recursion is bounded by the reader's depth limit.
 
-use super::json::{Kind, Tape, Text, Value, canonical_number};
+use super::json::{Kind, Name, Tape, Value, canonical_number};
+
+/// What clients move from turn to turn; no template shows it.
+const MARKER: &str = "cache_control";
 
 /// A member of an object: the places of its key and of its value.
 pub(super) type Member = (u32, u32);
@@ -33,12 +36,13 @@ pub(super) fn write(value: Value<'_, '_>, order: &mut Order, take: impl FnMut(&[
 /// Writes the object `value` without the members that `skip` names; returns false and writes nothing if none is left.
 pub(super) fn write_without(
     value: Value<'_, '_>,
-    skip: impl Fn(Text<'_>, Value<'_, '_>) -> bool,
+    skip: impl Fn(&Name<'_>, Value<'_, '_>) -> bool,
     order: &mut Order,
     before: &[u8],
     mut take: impl FnMut(&[u8]),
 ) -> bool {
-    if !value.members().any(|(key, value)| !skip(key, value) && !key.is("cache_control")) {
+    let kept = |key: Name<'_>, value| !skip(&key, value) && !key.is(MARKER);
+    if !value.members().any(|(key, value)| kept(key.name(), value)) {
         return false;
     }
     take(before);
@@ -164,7 +168,7 @@ impl<'o, 'a, F: FnMut(&[u8])> Out<'o, 'a, F> {
         self.piece(b"]");
     }
 
-    fn object(&mut self, value: Value<'_, 'a>, skip: impl Fn(Text<'_>, Value<'_, '_>) -> bool) {
+    fn object(&mut self, value: Value<'_, 'a>, skip: impl Fn(&Name<'_>, Value<'_, '_>) -> bool) {
         let base = self.order.members.len();
         collect(value, skip, &mut self.order.members);
         let end = self.order.members.len();
@@ -186,7 +190,7 @@ impl<'o, 'a, F: FnMut(&[u8])> Out<'o, 'a, F> {
 /// Appends the members of `value`, sorted by key and without earlier ones of the same key.
 fn collect(
     value: Value<'_, '_>,
-    skip: impl Fn(Text<'_>, Value<'_, '_>) -> bool,
+    skip: impl Fn(&Name<'_>, Value<'_, '_>) -> bool,
     members: &mut Vec<Member>,
 ) {
     let base = members.len();
@@ -194,13 +198,14 @@ fn collect(
     let mut rough = false;
     let mut last: Option<&[u8]> = None;
     for (key, inner) in value.entries() {
-        let Some(name) = key.text() else { continue };
-        if name.is("cache_control") || skip(name, inner) {
+        let Some(text) = key.text() else { continue };
+        let name = text.name();
+        if name.is(MARKER) || skip(&name, inner) {
             continue;
         }
         rough |= key.is_rough();
-        sorted &= last.is_none_or(|last| last < name.raw());
-        last = Some(name.raw());
+        sorted &= last.is_none_or(|last| last < text.raw());
+        last = Some(text.raw());
         // A table's places fit in 32 bits, see the reader.
         members.push((key.index() as u32, inner.index() as u32));
     }

@@ -169,7 +169,7 @@ impl<'t, 'a> Fields<'t, 'a> {
 }
 
 fn name_of(key: Text<'_>) -> Option<Name> {
-    std::str::from_utf8(&key.canonical_bytes()).ok().and_then(Name::of)
+    std::str::from_utf8(key.name().bytes()).ok().and_then(Name::of)
 }
 
 fn session_in_json(user: &str) -> Option<String> {

@@ -83,7 +83,7 @@ fn another_spelling_of_every_recorded_body_has_the_same_canonical_prompt() {
     }
 }
 
-/// Reversed keys, white space, and every character of every text as an escape.
+/// Reversed keys, white space, and the first of every ten characters of a text as an escape.
 fn respell(value: &Value) -> String {
     match value {
         Value::Object(members) => {
@@ -104,8 +104,19 @@ fn respell(value: &Value) -> String {
 }
 
 fn escape(text: &str) -> String {
-    let units: String = text.encode_utf16().map(|unit| format!("\\u{unit:04X}")).collect();
-    format!("\"{units}\"")
+    let mut units = [0; 2];
+    let mut escaped = String::from("\"");
+    for (at, character) in text.chars().enumerate() {
+        if at % 10 == 0 || matches!(character, '"' | '\\') || character.is_control() {
+            for unit in character.encode_utf16(&mut units) {
+                escaped.push_str(&format!("\\u{unit:04X}"));
+            }
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped.push('"');
+    escaped
 }
 
 #[test]

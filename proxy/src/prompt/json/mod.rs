@@ -16,7 +16,7 @@ mod value;
 
 pub(crate) use number::canonical as canonical_number;
 pub(crate) use scan::Tape;
-pub(crate) use text::Text;
+pub(crate) use text::{Name, Text};
 pub(crate) use value::Value;
 
 /// What stands at a token.

@@ -24,13 +24,23 @@ impl<'a> Text<'a> {
         self.raw
     }
 
-    /// Whether the text equals a plain name (ASCII without quotes or backslashes), however it is spelled.
-    pub(crate) fn is(&self, name: &str) -> bool {
-        if !self.rough {
-            return self.raw == name.as_bytes();
+    /// The text for comparison with names, decoded once however many names follow.
+    pub(crate) fn name(&self) -> Name<'a> {
+        if self.is_canonical() {
+            return Name::Plain(self.raw);
         }
-        // An escape takes at most six bytes for one.
-        self.raw.len() <= name.len() * 6 && self.canonical_bytes().as_ref() == name.as_bytes()
+        let mut decoded = Piece::empty();
+        let mut fits = true;
+        self.canonical(|piece| {
+            fits = decoded.append(piece);
+            fits
+        });
+        if fits { Name::Decoded(decoded) } else { Name::Plain(self.raw) }
+    }
+
+    /// Whether the text equals a plain name, however it is spelled.
+    pub(crate) fn is(&self, name: &str) -> bool {
+        self.name().is(name)
     }
 
     /// Whether the text begins with a plain name, however it is spelled.
@@ -136,6 +146,32 @@ impl<'a> Text<'a> {
     }
 }
 
+/// A text that is compared with plain names: ASCII without quotes and backslashes, at most [`NAME_BYTES_MAX`] long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Name<'a> {
+    /// Stands as it is; or is too long for any name, and then its backslashes keep it from being equal to one.
+    Plain(&'a [u8]),
+    /// Was spelled with escapes.
+    Decoded(Piece<NAME_BYTES_MAX>),
+}
+
+/// Longer than every name that is asked for.
+const NAME_BYTES_MAX: usize = 32;
+
+impl Name<'_> {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Name::Plain(bytes) => bytes,
+            Name::Decoded(piece) => piece.bytes(),
+        }
+    }
+
+    pub(crate) fn is(&self, name: &str) -> bool {
+        debug_assert!(name.len() <= NAME_BYTES_MAX);
+        self.bytes() == name.as_bytes()
+    }
+}
+
 fn find(byte: u8, raw: &[u8], from: usize) -> Option<usize> {
     raw.get(from..).and_then(|rest| memchr::memchr(byte, rest)).map(|at| from + at)
 }
@@ -152,21 +188,33 @@ fn needs_rewriting(raw: &[u8]) -> bool {
     })
 }
 
-/// Up to eight bytes on the stack.
+/// A few bytes on the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
-    bytes: [u8; 8],
+pub(crate) struct Piece<const N: usize = 8> {
+    bytes: [u8; N],
     len: usize,
 }
 
 impl Piece {
     fn of(from: &[u8]) -> Piece {
-        let mut piece = Piece { bytes: [0; 8], len: 0 };
-        for (to, &byte) in piece.bytes.iter_mut().zip(from) {
-            *to = byte;
-            piece.len += 1;
-        }
+        let mut piece = Piece::empty();
+        piece.append(from);
         piece
+    }
+}
+
+impl<const N: usize> Piece<N> {
+    fn empty() -> Piece<N> {
+        Piece { bytes: [0; N], len: 0 }
+    }
+
+    /// Returns false and takes nothing if there is no room.
+    fn append(&mut self, from: &[u8]) -> bool {
+        let end = self.len + from.len();
+        let Some(room) = self.bytes.get_mut(self.len..end) else { return false };
+        room.copy_from_slice(from);
+        self.len = end;
+        true
     }
 
     fn bytes(&self) -> &[u8] {
@@ -336,6 +384,8 @@ mod tests {
     fn names_are_recognised_in_any_spelling() {
         assert!(text("model").is("model") && text(r"m\u006fdel").is("model"));
         assert!(!text("models").is("model") && !text(r"m\u006fdels").is("model"));
+        assert!(!text(&format!(r"m\u006fdel{}", "s".repeat(40))).is("model"));
+        assert!(!text(r"mo\ndel").is("model") && !text(r"mo\\del").is("model"));
         assert!(text("x-billing: 1").begins_with("x-billing"));
         assert!(text(r"\u0078-b\u0069lling: 1").begins_with("x-billing"));
         assert!(

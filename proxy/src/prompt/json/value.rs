@@ -125,6 +125,7 @@ impl<'t, 'a> Value<'t, 'a> {
     pub(crate) fn pick<const N: usize>(&self, names: [&str; N]) -> [Option<Value<'t, 'a>>; N] {
         let mut found = [None; N];
         for (key, value) in self.members() {
+            let key = key.name();
             let place = names.iter().position(|name| key.is(name));
             if let Some(slot) = place.and_then(|place| found.get_mut(place)) {
                 *slot = Some(value);
