@@ -12,8 +12,8 @@ pub struct ModelCard<'a> {
     pub owned_by: &'a str,
     /// Seconds since 1970; 0 if unknown.
     pub created: u64,
-    /// Largest prompt and reply together, if known.
-    pub context_tokens: Option<u64>,
+    /// Tokens of the largest prompt and its reply together, if known.
+    pub tokens_max: Option<u64>,
 }
 
 /// Which list a client reads.
@@ -70,7 +70,7 @@ fn list(cards: &[ModelCard<'_>], one: fn(&ModelCard<'_>) -> String) -> String {
 
 fn openai(card: &ModelCard<'_>) -> String {
     let (id, owner) = (escape(card.id), escape(card.owned_by));
-    let size = card.context_tokens.map(|tokens| format!(r#","max_model_len":{tokens}"#));
+    let size = card.tokens_max.map(|tokens| format!(r#","max_model_len":{tokens}"#));
     format!(
         r#"{{"id":"{id}","object":"model","created":{},"owned_by":"{owner}"{}}}"#,
         card.created,
@@ -117,9 +117,9 @@ mod tests {
             id: "a\"b",
             owned_by: "vllm",
             created: 1_767_225_600,
-            context_tokens: Some(2048),
+            tokens_max: Some(2048),
         },
-        ModelCard { id: "m", owned_by: "x", created: 0, context_tokens: None },
+        ModelCard { id: "m", owned_by: "x", created: 0, tokens_max: None },
     ];
 
     fn json(shape: ModelsShape, cards: &[ModelCard<'_>]) -> serde_json::Value {
