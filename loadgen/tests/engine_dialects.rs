@@ -198,9 +198,9 @@ async fn llamacpps_response_events_have_the_members_of_the_real_ones() {
     assert_eq!(shapes[0], expected(progress));
     let item = r#"{"type":"text","item":{"content":[],"id":"text","role":"text","status":"text","type":"text"}}"#;
     assert_eq!(shapes[2], expected(item));
-    let part = r#"{"type":"text","part":{"type":"text","text":"text"},"item_id":"text"}"#;
+    let part = r#"{"type":"text","item_id":"text","part":{"type":"text","text":"text"}}"#;
     assert_eq!(shapes[3], expected(part));
-    let delta = r#"{"type":"text","delta":"text","item_id":"text"}"#;
+    let delta = r#"{"type":"text","item_id":"text","delta":"text"}"#;
     assert_eq!(shapes[4], expected(delta));
 }
 

@@ -9,6 +9,7 @@ from .proxy import shearwater
 
 SLOTS = 4
 CONTEXT = SLOTS * 8192
+START = ("llamacpp", agents.MODEL, SLOTS, CONTEXT)
 TURNS = 4
 
 
@@ -43,33 +44,53 @@ def sessions():
     return claude + codex
 
 
-def play():
-    start = ("llamacpp", agents.MODEL, SLOTS, CONTEXT)
-    with engines(start, start) as backends, shearwater(backends, "cost", CONTEXT) as proxy:
-        played = sessions()
-        for turn in range(TURNS):
-            for session in played:
-                session.take_turn(proxy.port, turn)
-        return played
+def play(port):
+    played = sessions()
+    for turn in range(TURNS):
+        for session in played:
+            session.take_turn(port, turn)
+    return played
+
+
+def through():
+    with engines(START, START) as backends, shearwater(backends, "cost", CONTEXT) as proxy:
+        return play(proxy.port)
+
+
+def alone():
+    """What one engine keeps for them: llama.cpp moves prompts between its slots and its memory, and
+    now and then loses one on the way."""
+    with engines(START) as backends:
+        return play(backends[0].port)
 
 
 def run(out):
-    played = play()
+    played, direct = through(), alone()
     report.heading(f"homes: {len(played)} sessions of {TURNS} turns, one request at a time, 2 engines of {SLOTS} slots")
-    head = ["session", "backends", "prompt tokens", "cached", "follow-ups home"]
-    rows = [row(session) for session in played]
+    head = ["session", "backends", "prompt tokens", "cached", "found", "found, one engine alone"]
+    rows = [[*row(session), same.reused()] for session, same in zip(played, direct)]
     report.table([head, *rows])
     out.figure("homes", [dict(zip(head, cells)) for cells in rows])
     for name in (agents.ClaudeCode.name, agents.Codex.name):
-        mine = [session for session in played if session.agent.name == name]
-        strayed = [session.backends() for session in mine if not session.stayed()]
-        stayed = strayed or f"{len(mine)} of {len(mine)}"
-        out.bar(f"homes: every {name} session stays on one backend", not strayed, stayed)
-        found = sum(session.reused() for session in mine)
-        wanted = len(mine) * (TURNS - 1)
-        out.bar(f"homes: every {name} follow-up finds its prefix", found == wanted, f"{found} of {wanted}")
+        judge(name, of(name, played), of(name, direct), out)
     used = collections.Counter(session.backends()[0] for session in played)
     out.bar("homes: both backends are home to someone", len(used) == 2, dict(used))
+
+
+def of(name, played):
+    return [session for session in played if session.agent.name == name]
+
+
+def judge(name, mine, direct, out):
+    strayed = [session.backends() for session in mine if not session.stayed()]
+    stayed = strayed or f"{len(mine)} of {len(mine)}"
+    out.bar(f"homes: every {name} session stays on one backend", not strayed, stayed)
+    found, possible = (sum(session.reused() for session in some) for some in (mine, direct))
+    out.bar(
+        f"homes: {name} follow-ups find their prefix as often as on one engine alone",
+        found >= possible > 0,
+        f"{found} against {possible} of {len(mine) * (TURNS - 1)}",
+    )
 
 
 def row(session):
@@ -79,5 +100,5 @@ def row(session):
         " ".join(session.backends()),
         " ".join(str(turn.prompt) for turn in turns),
         " ".join(str(turn.cached) for turn in turns),
-        f"{session.reused()}/{len(turns) - 1}",
+        session.reused(),
     ]

@@ -24,13 +24,18 @@ class Proxy:
 
     def in_flight(self):
         """Requests that hold a place on any backend."""
-        return sum(b["in_flight"] for b in wire.get_json(self.admin, "/admin/backends")["backends"])
+        return sum(backend["load"]["requests"] for backend in self.backends())
+
+    def backends(self):
+        return wire.get_json(self.admin, "/admin/backends")["backends"]
 
     def ready(self):
+        """Ready by its own word, and with all its backends: a late one would spoil the split."""
         if self.process.poll() is not None:
             raise RuntimeError(f"shearwater ended with {self.process.returncode}:\n{tail(self.log)}")
         try:
-            return wire.request(self.admin, "GET", "/readyz").status == 200
+            ready = wire.request(self.admin, "GET", "/readyz").status == 200
+            return ready and all(backend["state"]["admits"] for backend in self.backends())
         except OSError:
             return False
 

@@ -12,7 +12,7 @@ use super::options::EngineOptions;
 use super::persona::Persona;
 use super::state::Snapshot;
 
-pub(super) use llamacpp::{llama_metrics, llama_props, llama_slots};
+pub(super) use llamacpp::{llama_metrics, llama_props, llama_slots, sampling};
 pub(super) use sglang::{sglang_loads, sglang_metrics, sglang_model_info, sglang_server_info};
 pub(super) use vllm::{vllm_load_header, vllm_metrics};
 

@@ -8,19 +8,29 @@ use super::facts::{Done, Facts};
 use super::{Stream, usage};
 
 pub(super) fn whole(facts: &Facts, done: &Done, text: &str) -> Value {
+    if facts.persona == Persona::LlamaCpp {
+        return llama_end(facts, done, text);
+    }
     let mut reply = document(facts, choices(facts, text, Some(facts.finish.openai()), false));
     reply["usage"] = usage::openai(facts, done, false);
     match facts.persona {
-        Persona::LlamaCpp => reply["timings"] = usage::timings(done),
         Persona::Sglang => reply["metadata"] = super::native::sglang_weights(done.produced),
         Persona::Vllm => {
             reply["service_tier"] = Value::Null;
             reply["system_fingerprint"] = json!(facts.fingerprint());
             reply["kv_transfer_params"] = Value::Null;
         }
-        Persona::OpenAi => {}
+        Persona::OpenAi | Persona::LlamaCpp => {}
     }
     reply
+}
+
+/// llama.cpp's whole reply, which is also the last chunk of a stream: usage is told there, asked for or not.
+fn llama_end(facts: &Facts, done: &Done, text: &str) -> Value {
+    let choices = choices(facts, text, Some(facts.finish.openai()), false);
+    json!({"choices": choices, "created": facts.created, "model": facts.model,
+        "system_fingerprint": facts.fingerprint(), "object": "text_completion",
+        "usage": usage::openai(facts, done, false), "id": facts.chat_id(), "timings": usage::timings(done)})
 }
 
 fn document(facts: &Facts, choices: Value) -> Value {
@@ -88,11 +98,7 @@ impl Stream for CompletionStream {
         let facts = &self.facts;
         let ended = || document(facts, choices(facts, "", Some(facts.finish.openai()), true));
         if facts.persona == Persona::LlamaCpp {
-            // One chunk ends the text and tells usage, asked for or not.
-            let mut end = ended();
-            end["usage"] = usage::openai(facts, done, true);
-            end["timings"] = usage::timings(done);
-            events.json(&end);
+            events.json(&llama_end(facts, done, ""));
             events.done();
             return;
         }

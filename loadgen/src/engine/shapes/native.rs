@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::ask::Finish;
+use super::super::info::sampling;
 use super::super::persona::Persona;
 use super::super::text::words::text_hash;
 use super::events::Events;
@@ -22,7 +23,7 @@ pub(super) fn llama_whole(facts: &Facts, done: &Done, text: &str) -> Value {
     };
     json!({"index": 0, "content": text, "tokens": [], "id_slot": done.slot, "stop": true, "model": facts.model,
         "tokens_predicted": done.produced, "tokens_evaluated": facts.prompt_tokens,
-        "generation_settings": {"n_predict": done.produced, "stream": facts.ask.stream}, "prompt": "",
+        "generation_settings": sampling(i64::from(done.produced), facts.ask.stream), "prompt": "",
         "has_new_line": text.contains('\n'), "truncated": false, "stop_type": stop_type, "stopping_word": "",
         "tokens_cached": facts.prompt_tokens + done.produced, "timings": usage::timings(done)})
 }

@@ -12,6 +12,9 @@ pub(super) fn whole(facts: &Facts, done: &Done, text: &str) -> Value {
     let output = json!([item(facts, text, "completed")]);
     let usage = usage::responses(facts, done);
     if facts.persona == Persona::LlamaCpp {
+        let content = json!([part(facts, text)]);
+        let output = json!([{"content": content, "id": facts.prefixed_id("msg_"), "role": "assistant",
+            "status": "completed", "type": "message"}]);
         return json!({"completed_at": facts.created, "created_at": facts.created, "id": facts.prefixed_id("resp_"),
             "model": facts.model, "object": "response", "output": output, "status": "completed", "usage": usage});
     }
@@ -37,10 +40,13 @@ fn document(facts: &Facts, status: &str, output: Value, usage: Value) -> Value {
 fn item(facts: &Facts, text: &str, status: &str) -> Value {
     let id = facts.prefixed_id("msg_");
     let content = if status == "completed" { json!([part(facts, text)]) } else { json!([]) };
-    match facts.persona {
-        Persona::LlamaCpp => {
-            json!({"content": content, "id": id, "role": "assistant", "status": status,
-            "type": "message"})
+    match (facts.persona, status) {
+        // llama.cpp prints the finished item of a stream in an order of its own.
+        (Persona::LlamaCpp, "completed") => {
+            json!({"type": "message", "status": status, "id": id, "content": content, "role": "assistant"})
+        }
+        (Persona::LlamaCpp, _) => {
+            json!({"content": content, "id": id, "role": "assistant", "status": status, "type": "message"})
         }
         _ => {
             json!({"id": id, "content": content, "role": "assistant", "status": status, "type": "message"})
@@ -81,12 +87,15 @@ impl ResponsesStream {
         events.typed(&event);
     }
 
-    /// Where in the response an event belongs; llama.cpp tells the item only.
-    fn placed(&self, mut members: Value) -> Value {
-        members["item_id"] = self.facts.prefixed_id("msg_").into();
+    /// Members that say where in the response an event belongs, then its own; llama.cpp tells the item only.
+    fn placed(&self, own: &Value) -> Value {
+        let mut members = json!({"item_id": self.facts.prefixed_id("msg_")});
         if self.facts.persona != Persona::LlamaCpp {
             members["output_index"] = 0.into();
             members["content_index"] = 0.into();
+        }
+        for (name, value) in own.as_object().into_iter().flatten() {
+            members[name] = value.clone();
         }
         members
     }
@@ -120,13 +129,13 @@ impl Stream for ResponsesStream {
             Persona::LlamaCpp => json!({"type": "output_text", "text": ""}),
             _ => part(&self.facts, ""),
         };
-        let members = self.placed(json!({"part": part}));
+        let members = self.placed(&json!({"part": part}));
         self.push("response.content_part.added", members, events);
     }
 
     fn token(&mut self, _: u32, text: &str, _: bool, events: &mut Events) {
         self.text.push_str(text);
-        let mut members = self.placed(json!({"delta": text}));
+        let mut members = self.placed(&json!({"delta": text}));
         if self.facts.persona != Persona::LlamaCpp {
             members["logprobs"] = json!([]);
         }
@@ -134,9 +143,9 @@ impl Stream for ResponsesStream {
     }
 
     fn close(&mut self, done: &Done, events: &mut Events) {
-        let members = self.placed(json!({"text": self.text}));
+        let members = self.placed(&json!({"text": self.text}));
         self.push("response.output_text.done", members, events);
-        let members = self.placed(json!({"part": part(&self.facts, &self.text)}));
+        let members = self.placed(&json!({"part": part(&self.facts, &self.text)}));
         self.push("response.content_part.done", members, events);
         self.item_event("response.output_item.done", "completed", events);
         let facts = &self.facts;
