@@ -383,16 +383,19 @@ fn batches_are_counted() {
 }
 
 #[test]
-fn adapters_and_salts_go_into_the_root_and_not_into_the_text() {
+fn models_adapters_and_salts_go_into_the_root_and_not_into_the_text() {
     let plain = prompt(Api::Generate, r#"{"text":"x"}"#).1;
+    let model = prompt(Api::Generate, r#"{"text":"x","model":"m"}"#).1;
+    assert_eq!((plain.bytes.clone(), model.roots), (model.bytes, vec![b"m".to_vec()]));
+    let nobody = Vec::new();
     let lora = prompt(Api::Generate, r#"{"text":"x","lora_path":"a"}"#).1;
     let salt = prompt(Api::Generate, r#"{"cache_salt":"a","text":"x"}"#).1;
     assert_eq!(plain.bytes, lora.bytes);
-    assert!(plain.roots.is_empty());
-    assert_eq!(lora.roots, [b"lora_path".to_vec(), b"a".to_vec()]);
-    assert_eq!(salt.roots, [b"cache_salt".to_vec(), b"a".to_vec()]);
+    assert_eq!(plain.roots, [nobody.clone()]);
+    assert_eq!(lora.roots, [nobody.clone(), b"lora_path".to_vec(), b"a".to_vec()]);
+    assert_eq!(salt.roots, [nobody.clone(), b"cache_salt".to_vec(), b"a".to_vec()]);
     let none = prompt(Api::Generate, r#"{"text":"x","lora_path":null,"cache_salt":""}"#).1;
-    assert!(none.roots.is_empty());
+    assert_eq!(none.roots, [nobody]);
 }
 
 #[test]

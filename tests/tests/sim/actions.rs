@@ -167,7 +167,10 @@ impl World<'_> {
                 let told = self.told_limits(id);
                 let requests_max = self.rng.u32(0..=told.requests_max + 2);
                 let share = self.rng.u64(0..=10);
-                self.set_limits(id, Limits { requests_max, tokens_max: told.tokens_max * share / 10 });
+                self.set_limits(
+                    id,
+                    Limits { requests_max, tokens_max: told.tokens_max * share / 10 },
+                );
             }
             Action::Enable => self.set_enabled(id, self.scenario.seed.is_multiple_of(2)),
             Action::Health => self.set_healthy(id, false),

@@ -127,7 +127,8 @@ impl<'f> World<'f> {
     fn broke(&mut self, number: u64) -> Checked {
         let Some(mut live) = self.take(number) else { return Ok(()) };
         self.trace.note("broke", &[number, self.now_us]);
-        let (shown, current) = (live.cached.is_some(), self.machines[live.backend.index()].generation);
+        let (shown, current) =
+            (live.cached.is_some(), self.machines[live.backend.index()].generation);
         if !shown && live.generation == current {
             self.notes.push_back(Observation::Reported {
                 backend: live.backend,

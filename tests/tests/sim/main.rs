@@ -41,7 +41,8 @@ fn scenario(seed: u64) -> Scenario {
     let mut rng = fastrand::Rng::with_seed(!seed);
     // The default policy is half of all runs.
     let policies = PolicyKind::ALL;
-    let policy = if rng.bool() { PolicyKind::DEFAULT } else { policies[rng.usize(..policies.len())] };
+    let policy =
+        if rng.bool() { PolicyKind::DEFAULT } else { policies[rng.usize(..policies.len())] };
     Scenario {
         seed,
         policy,
@@ -69,8 +70,9 @@ fn no_seed_breaks_a_rule() {
     let seeds = seeds();
     for &seed in &seeds {
         let scenario = scenario(seed);
-        let ran = run(scenario.clone())
-            .unwrap_or_else(|broken| panic!("SHEARWATER_SEED={seed} breaks {broken}\n{scenario:?}"));
+        let ran = run(scenario.clone()).unwrap_or_else(|broken| {
+            panic!("SHEARWATER_SEED={seed} breaks {broken}\n{scenario:?}")
+        });
         let counts = ran.counts;
         sum.finished += counts.finished;
         sum.cancelled += counts.cancelled;
@@ -84,7 +86,15 @@ fn no_seed_breaks_a_rule() {
         return;
     }
     // A simulation in which nothing happens finds nothing.
-    let rare = [sum.finished, sum.cancelled, sum.retried, sum.waited, sum.busy, sum.kills, sum.corrections];
+    let rare = [
+        sum.finished,
+        sum.cancelled,
+        sum.retried,
+        sum.waited,
+        sum.busy,
+        sum.kills,
+        sum.corrections,
+    ];
     assert!(rare.iter().all(|count| *count > 0), "{sum:?}");
 }
 
@@ -128,7 +138,8 @@ fn hit_ratio(policy: PolicyKind) -> f64 {
     let (mut prompt, mut cached) = (0, 0);
     for seed in 1..=3 {
         let calm = Scenario { backends: 6, conversations_max: 40, faults: false, ..scenario(seed) };
-        let ran = run(Scenario { policy, ..calm }).unwrap_or_else(|broken| panic!("seed {seed} breaks {broken}"));
+        let ran = run(Scenario { policy, ..calm })
+            .unwrap_or_else(|broken| panic!("seed {seed} breaks {broken}"));
         prompt += ran.counts.prompt_tokens;
         cached += ran.counts.cached_tokens;
     }

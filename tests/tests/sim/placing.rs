@@ -57,7 +57,10 @@ impl<'f> World<'f> {
     }
 
     /// Asks a shard. What it answers must be what the shadow would allow; its dry run must say the same.
-    #[expect(clippy::result_large_err, reason = "a decision is inline, and simulations are not short of stack")]
+    #[expect(
+        clippy::result_large_err,
+        reason = "a decision is inline, and simulations are not short of stack"
+    )]
     fn decide(&mut self, number: u64, request: &Request) -> Checked<Result<Placed<'f>, Nowhere>> {
         let foreign = self.planted(Plant::ForeignPool) && number.is_multiple_of(7);
         let offered = &self.pools[if foreign { 1 - request.model } else { request.model }];
@@ -84,7 +87,13 @@ impl<'f> World<'f> {
             Ok(placed) => {
                 let decision = &placed.decision;
                 let same = told.backend == decision.backend;
-                hold!("dry run", same, "{:?} was told, {:?} chosen", told.backend, decision.backend);
+                hold!(
+                    "dry run",
+                    same,
+                    "{:?} was told, {:?} chosen",
+                    told.backend,
+                    decision.backend
+                );
                 self.shadow.placed(number, request, pool, decision)?;
                 let charged = placed.reservation.uncached_tokens();
                 let due = decision.predicted_uncached_tokens;
@@ -93,7 +102,12 @@ impl<'f> World<'f> {
                 Ok(Ok(placed))
             }
             Err(nowhere) => {
-                hold!("dry run", told.backend.is_none(), "{:?} was told, nobody chosen", told.backend);
+                hold!(
+                    "dry run",
+                    told.backend.is_none(),
+                    "{:?} was told, nobody chosen",
+                    told.backend
+                );
                 self.shadow.refused(request, pool, &nowhere, HOME_WAIT_MS)?;
                 Ok(Err(nowhere))
             }
@@ -117,8 +131,15 @@ impl<'f> World<'f> {
                 machine.running.insert(engine_id.0, number);
                 machine.failures = 0;
                 let (generation, predicted) = (machine.generation, decision.overlap_blocks);
-                let live =
-                    Live { request, reservation, backend, generation, engine_id, predicted, cached: None };
+                let live = Live {
+                    request,
+                    reservation,
+                    backend,
+                    generation,
+                    engine_id,
+                    predicted,
+                    cached: None,
+                };
                 self.live.insert(number, live);
                 return Ok(Sent::Running);
             }

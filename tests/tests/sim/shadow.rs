@@ -136,16 +136,13 @@ impl Shadow {
 
     /// Whether the backend may be given this request, capacity aside.
     fn may_take(&self, id: BackendId, request: &Request, pool: &BackendSet) -> bool {
-        pool.contains(id)
-            && !request.excluded().contains(id)
-            && self.backends[id.index()].admits()
+        pool.contains(id) && !request.excluded().contains(id) && self.backends[id.index()].admits()
     }
 
     /// Whether anybody could take this request now.
     pub(crate) fn has_room(&self, request: &Request, pool: &BackendSet) -> bool {
-        pool.iter().any(|id| {
-            self.may_take(id, request, pool) && self.fits(id, request.charge_tokens())
-        })
+        pool.iter()
+            .any(|id| self.may_take(id, request, pool) && self.fits(id, request.charge_tokens()))
     }
 
     /// A place was given out: to whom it may go, within what is there, charged as it must be.
@@ -162,7 +159,12 @@ impl Shadow {
         };
         hold!("decision", self.may_take(backend, request, pool), "{number} went to {backend}");
         let tokens = request.charge_tokens();
-        hold!("limits", self.fits(backend, tokens), "{number} ({tokens}) on {backend}: {:?}", self.sums(backend));
+        hold!(
+            "limits",
+            self.fits(backend, tokens),
+            "{number} ({tokens}) on {backend}: {:?}",
+            self.sums(backend)
+        );
         let cached = u64::from(decision.overlap_blocks) * u64::from(BLOCK_TOKENS);
         let uncached = request.prompt_tokens().saturating_sub(cached).max(1);
         let charged = decision.predicted_uncached_tokens;
@@ -190,14 +192,22 @@ impl Shadow {
             }
             Nowhere::Busy(_) => {
                 let room = self.has_room(request, pool);
-                hold!("decision", anybody && !room, "said to be full: admissible {anybody}, room {room}");
+                hold!(
+                    "decision",
+                    anybody && !room,
+                    "said to be full: admissible {anybody}, room {room}"
+                );
             }
             Nowhere::HomeFull(decision) => {
                 let full = |home: BackendId| {
                     self.may_take(home, request, pool) && !self.fits(home, request.charge_tokens())
                 };
                 let waits = request.waited_ms < home_wait_ms;
-                hold!("decision", waits && decision.home.is_some_and(full), "waits {waits} for its home");
+                hold!(
+                    "decision",
+                    waits && decision.home.is_some_and(full),
+                    "waits {waits} for its home"
+                );
             }
         }
         Ok(())
@@ -226,7 +236,11 @@ impl Shadow {
             let same = (requests, tokens) == (sums.requests, sums.tokens);
             hold!("reservations", same, "{id} holds {requests} and {tokens} tokens, not {sums:?}");
             let pending = backend.load.uncached_tokens();
-            hold!("pending", pending == sums.uncached, "{id} has {pending} tokens pending, not {sums:?}");
+            hold!(
+                "pending",
+                pending == sums.uncached,
+                "{id} has {pending} tokens pending, not {sums:?}"
+            );
         }
         Ok(())
     }
@@ -278,7 +292,12 @@ impl Shadow {
         snapshot.overlaps(chain, &mut overlaps);
         for id in self.ids() {
             let (says, may) = (overlaps.depth(id) as usize, self.backends[id.index()].depth(chain));
-            hold!("evidence", says <= may, "{id} is said to hold {says} of {}, not {may}", chain.len());
+            hold!(
+                "evidence",
+                says <= may,
+                "{id} is said to hold {says} of {}, not {may}",
+                chain.len()
+            );
         }
         Ok(())
     }

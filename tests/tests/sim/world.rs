@@ -341,7 +341,11 @@ impl<'f> World<'f> {
             waiting.room_since_us = room.then(|| waiting.room_since_us.unwrap_or(self.now_us));
             let passed_us = waiting.room_since_us.map_or(0, |since| self.now_us - since);
             let fine = passed_us <= PASSED_OVER_US;
-            hold!("starvation", fine, "{number} waits {passed_us} us beside room that it could have");
+            hold!(
+                "starvation",
+                fine,
+                "{number} waits {passed_us} us beside room that it could have"
+            );
         }
         Ok(())
     }
