@@ -25,7 +25,9 @@ struct CommandLine {
 /// One variant for each thing the binary does; each carries its own arguments.
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Send a workload and report what came back: conversations, open-loop arrivals or a trace
     Run(Box<RunArgs>),
+    /// Run simulated inference engines: vLLM, SGLang or llama.cpp on the wire, with faults on demand
     Engine(Box<EngineArgs>),
 }
 

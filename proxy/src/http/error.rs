@@ -3,40 +3,24 @@
 
 use std::fmt;
 
-/// The answer a refused request deserves. On the upstream side every kind means 502.
+/// The kind of answer a refused request deserves; `answer` has its status. The connection is closed after any
+/// of them: where this message ends, and so where the next begins, is no longer certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HeadErrorKind {
-    /// 400.
+    /// Malformed, or open to two readings.
     Bad,
-    /// 405, for CONNECT and TRACE.
+    /// CONNECT and TRACE.
     MethodNotAllowed,
-    /// 414.
+    /// A target that is too long.
     UriTooLong,
-    /// 417.
+    /// An expectation besides `100-continue`.
     ExpectationFailed,
-    /// 431.
+    /// Too many or too long fields.
     TooLarge,
-    /// 501.
+    /// A transfer coding that is not known.
     UnknownCoding,
-    /// 505.
+    /// A version that is not spoken.
     UnsupportedVersion,
-}
-
-impl HeadErrorKind {
-    /// The status code to answer a client with. The connection is closed after any of them: where
-    /// this message ends, and so where the next begins, is no longer certain.
-    #[must_use]
-    pub fn status(self) -> u16 {
-        match self {
-            Self::Bad => 400,
-            Self::MethodNotAllowed => 405,
-            Self::UriTooLong => 414,
-            Self::ExpectationFailed => 417,
-            Self::TooLarge => 431,
-            Self::UnknownCoding => 501,
-            Self::UnsupportedVersion => 505,
-        }
-    }
 }
 
 /// Why a head was refused. Section numbers are of RFC 9112 unless another is named.

@@ -97,7 +97,7 @@ fn a_transfer_encoding_is_exactly_one_chunked() {
     let rows: Vec<_> =
         of_unknown_coding.iter().map(|value| (coded(value), UnknownCoding)).collect();
     assert_requests_refused(&rows);
-    assert_eq!(UnknownCoding.kind().status(), 501);
+    assert_eq!(UnknownCoding.kind(), HeadErrorKind::UnknownCoding);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! Connection.
 
 use proxy::http::HeadError::*;
-use proxy::http::{Method, RequestFraming, RequestHead, Version};
+use proxy::http::{HeadErrorKind, Method, RequestFraming, RequestHead, Version};
 use proxy::limits::REQUEST_HEAD;
 
 use crate::support::{
@@ -149,7 +149,7 @@ fn the_request_line_has_two_blanks_and_a_known_version() {
         (line("GET / HTTP/9.9"), UnsupportedVersion),
         (raw("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), UnsupportedVersion),
     ]);
-    assert_eq!(UnsupportedVersion.kind().status(), 505);
+    assert_eq!(UnsupportedVersion.kind(), HeadErrorKind::UnsupportedVersion);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn methods_are_known_upper_case_tokens_and_never_tunnels() {
         (of(&"A".repeat(5000)), BadMethod),
         (raw("\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}\u{0}\u{1}\u{fc}\u{3}\u{3}"), BadMethod),
     ]);
-    assert_eq!(MethodRefused.kind().status(), 405);
+    assert_eq!(MethodRefused.kind(), HeadErrorKind::MethodNotAllowed);
 }
 
 #[test]

@@ -7,7 +7,6 @@ use super::{File, Finding, Tree};
 pub const STATUS_FILES: [(&str, &str); 5] = [
     ("proxy/src/answer", "our own answers, and the table of what each failure is answered with"),
     ("proxy/src/limits.rs", "numbers there are bounds"),
-    ("proxy/src/http/error.rs", "the codec's verdict on a request it could not read"),
     ("proxy/src/http/write.rs", "the reason phrases"),
     ("proxy/src/control", "reads what an engine's own endpoints answer, and answers no client"),
 ];
