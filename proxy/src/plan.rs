@@ -150,7 +150,12 @@ fn conversation_of<'h>(
 ) -> Option<ConversationKey> {
     let configured = shared.config.routing.session_header.as_deref();
     let id = conversation::id(configured, &|name| get(name), prompt)?;
-    Some(conversation_key(shared.key, conversation::credential(get), &id.bytes()))
+    let mut bytes = id.bytes();
+    // One client session may use several models, and each of them has a home of its own.
+    bytes.extend_from_slice(
+        prompt.and_then(|prompt| prompt.model.as_deref()).unwrap_or_default().as_bytes(),
+    );
+    Some(conversation_key(shared.key, conversation::credential(get), &bytes))
 }
 
 /// The question to the index that a plan comes to.
