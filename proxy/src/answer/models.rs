@@ -113,12 +113,7 @@ mod tests {
     use super::*;
 
     const CARDS: [ModelCard<'_>; 2] = [
-        ModelCard {
-            id: "a\"b",
-            owned_by: "vllm",
-            created: 1_767_225_600,
-            tokens_max: Some(2048),
-        },
+        ModelCard { id: "a\"b", owned_by: "vllm", created: 1_767_225_600, tokens_max: Some(2048) },
         ModelCard { id: "m", owned_by: "x", created: 0, tokens_max: None },
     ];
 
