@@ -1,7 +1,8 @@
+# shellcheck shell=bash
 # prepare.sh: what a test script does before Python takes over; sourced, never run.
 #
 # Finds the scripts that install and start engines, builds the proxy, makes the Python environment
-# of the clients. It starts nothing and ends nothing.
+# Finds the scripts that install and start engines, builds the proxy, makes the Python environment
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REPO=$(cd "$HERE/../.." && pwd)
