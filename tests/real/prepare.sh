@@ -2,7 +2,7 @@
 # prepare.sh: what a test script does before Python takes over; sourced, never run.
 #
 # Finds the scripts that install and start engines, builds the proxy, makes the Python environment
-# Finds the scripts that install and start engines, builds the proxy, makes the Python environment
+# of the clients. It starts nothing and ends nothing.
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REPO=$(cd "$HERE/../.." && pwd)
