@@ -4,6 +4,10 @@
 //! is put together aside, within a bound. Framing decides where a reply ends; this only classifies.
 //! It never changes, delays or keeps the text of an event.
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+
 use crate::api::Dialect;
 use crate::classify::{ReplyClass, classify_error};
 use crate::limits::{SSE_CARRY_BYTES_MAX, SSE_CARRY_HEAD_BYTES};
@@ -27,6 +31,17 @@ pub struct Scanner {
     error: Option<ReplyClass>,
     seen: Seen,
 }
+
+/// What is looked for in every event; preparing a search costs more than making it.
+struct Keys {
+    abort: Finder<'static>,
+    tokens: [Finder<'static>; 3],
+}
+
+static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
+    abort: Finder::new(b"\"finish_reason\":\"abort\""),
+    tokens: [&b"\"usage\""[..], b"\"timings\"", b"\"meta_info\""].map(Finder::new),
+});
 
 /// What the `event:` line of the event under way, or the `type` in its data, says it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +181,7 @@ impl Scanner {
             }
             Kind::Content | Kind::Unnamed => self.decided = true,
         }
-        if memchr::memmem::find(data, b"\"finish_reason\":\"abort\"").is_some() {
+        if KEYS.abort.find(data).is_some() {
             self.aborted = true;
         }
         if speaks_of_tokens(data) {
@@ -189,9 +204,7 @@ impl Scanner {
 }
 
 fn speaks_of_tokens(data: &[u8]) -> bool {
-    [&b"\"usage\""[..], b"\"timings\"", b"\"meta_info\""]
-        .iter()
-        .any(|key| memchr::memmem::find(data, key).is_some())
+    KEYS.tokens.iter().any(|key| key.find(data).is_some())
 }
 
 /// Whether the object's first key is this one, whatever white space there is.
