@@ -16,10 +16,9 @@ const BLOCK_TOKENS: u64 = 32;
 async fn talked(policy: &str) -> Vec<Vec<Turn>> {
     let settings = format!("[routing]\npolicy = \"{policy}\"\n");
     let fleet = Fleet::of(4, Persona::Vllm, &settings).await;
-    let system = prose(1, 2_000);
     let mut running = Vec::new();
     for number in 0..CONVERSATIONS {
-        let mut talk = Talk::new(fleet.proxy.listen, &system).await;
+        let mut talk = Talk::new(fleet.proxy.listen, &prose(number, 2_000)).await;
         running.push(tokio::spawn(async move {
             let mut turns = vec![talk.say(&prose(100 + number, 12_000)).await];
             for turn in 1..TURNS {

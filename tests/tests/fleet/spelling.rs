@@ -80,7 +80,7 @@ fn claude(ask: &mut Ask) -> Value {
         *conversation,
         dice.u32(..1 << 20)
     );
-    let project = format!("{} path /projects/{conversation} {}", prose(1, 2_700), prose(2, 3_000));
+    let project = format!("{} path /projects/{conversation} {}", prose(1, 700), prose(2, 3_000));
     let mut messages = vec![user(&prose(10 + *conversation, 3_000))];
     for past in 0..*turn {
         let id = format!("toolu_{conversation}_{past}");
@@ -228,7 +228,7 @@ async fn chats_are_written_oddly_too() {
 fn open_ai(ask: &mut Ask) -> Value {
     let Ask { conversation, turn, .. } = ask;
     let mut messages = vec![
-        json!({ "role": "system", "content": format!("{} {conversation}", prose(3, 3_000)) }),
+        json!({ "role": "system", "content": prose(300 + *conversation, 3_000) }),
         json!({ "role": "user", "content": prose(20 + *conversation, 3_000) }),
     ];
     for past in 0..*turn {
@@ -256,7 +256,7 @@ fn codex(ask: &mut Ask) -> Value {
         input.push(json!({ "type": "function_call_output", "call_id": format!("c{past}"),
             "output": prose(90 + past, 900) }));
     }
-    json!({ "model": "sim", "instructions": prose(4, 5_000), "input": input, "store": false,
+    json!({ "model": "sim", "instructions": prose(40 + *conversation, 5_000), "input": input, "store": false,
         "tools": [{ "type": "function", "name": "shell", "parameters": { "type": "object" } }] })
 }
 
