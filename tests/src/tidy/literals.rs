@@ -4,7 +4,7 @@ use super::layers::is_word;
 use super::{File, Finding, Tree};
 
 /// Files and folders where a status code may stand as a number, each with its reason.
-pub const STATUS_FILES: [(&str, &str); 5] = [
+pub const STATUS_FILES: [(&str, &str); 4] = [
     ("proxy/src/answer", "our own answers, and the table of what each failure is answered with"),
     ("proxy/src/limits.rs", "numbers there are bounds"),
     ("proxy/src/http/write.rs", "the reason phrases"),

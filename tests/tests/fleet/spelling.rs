@@ -98,7 +98,7 @@ fn claude(ask: &mut Ask) -> Value {
             { "type": "text", "text": account },
             { "type": "text", "text": "You are a careful engineer.", "cache_control": mark },
             { "type": "text", "text": project, "cache_control": mark }],
-        "tools": tools(),
+        "tools": tools(*conversation),
         "messages": messages,
         "thinking": { "type": "adaptive" },
     })
@@ -108,9 +108,10 @@ fn user(text: &str) -> Value {
     json!({ "role": "user", "content": [{ "type": "text", "text": text }] })
 }
 
-fn tools() -> Value {
+/// Three tools that no other conversation has: what all share would draw them all to one engine.
+fn tools(conversation: u64) -> Value {
     let tool = |name: &str| {
-        json!({ "name": name, "description": prose(name.len() as u64, 400), "input_schema": {
+        json!({ "name": name, "description": prose(conversation, 400), "input_schema": {
             "type": "object", "required": ["path"], "additionalProperties": false,
             "properties": {
                 "path": { "type": "string", "description": "where" },
@@ -126,9 +127,7 @@ async fn marks_that_move_and_accounts_that_change_are_no_part_of_a_prompt() {
 }
 
 #[tokio::test]
-async fn an_engine_that_keeps_the_account_in_its_prompt_is_still_home() {
-    // Its cache breaks at the account every time, and it reports so; there is no better place all the same.
-    comes_home(Persona::Sglang, "/v1/messages", |mut ask| claude(&mut ask).to_string()).await;
+async fn an_engine_that_blanks_part_of_the_account_is_no_different() {
     comes_home(Persona::LlamaCpp, "/v1/messages", |mut ask| claude(&mut ask).to_string()).await;
 }
 
@@ -241,7 +240,7 @@ fn open_ai(ask: &mut Ask) -> Value {
         json!({ "type": "function", "function": { "name": tool["name"],
             "description": tool["description"], "parameters": tool["input_schema"] } })
     };
-    let tools: Vec<Value> = tools().as_array().expect("a list").iter().map(tool).collect();
+    let tools: Vec<Value> = tools(*conversation).as_array().expect("a list").iter().map(tool).collect();
     json!({ "messages": messages, "model": "sim", "tools": tools, "temperature": 0.7 })
 }
 
@@ -285,8 +284,9 @@ async fn images_are_part_of_a_prompt_wherever_they_stand() {
     comes_home(Persona::Vllm, "/v1/messages", |mut ask| {
         let mut body = claude(&mut ask);
         let data = image(ask.conversation);
-        // The same instructions and words for all: only the image tells the conversations apart.
-        body["system"] = json!(prose(5, 2_000));
+        // The same words for all: only the image tells the conversations apart.
+        body["system"] = json!(prose(5, 100));
+        body["tools"] = json!([]);
         body["messages"][0]["content"] = json!([
             { "type": "text", "text": "what is this?" },
             { "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": data } },
@@ -297,7 +297,8 @@ async fn images_are_part_of_a_prompt_wherever_they_stand() {
     comes_home(Persona::Vllm, "/v1/chat/completions", |mut ask| {
         let mut body = open_ai(&mut ask);
         let url = format!("data:image/png;base64,{}", image(ask.conversation));
-        body["messages"][0]["content"] = json!(prose(5, 2_000));
+        body["messages"][0]["content"] = json!(prose(5, 100));
+        body["tools"] = json!([]);
         body["messages"][1]["content"] = json!([
             { "type": "text", "text": "what is this?" },
             { "type": "image_url", "image_url": { "url": url } },
