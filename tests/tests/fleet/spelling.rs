@@ -2,7 +2,7 @@
 //! that nothing but the prompt's own prefix can bring it home.
 
 use fastrand::Rng;
-use loadgen::engine::Persona;
+use loadgen::engine::{Persona, SimEngine};
 use serde_json::{Map, Value, json};
 use tests::harness::{Client, Fleet, settled};
 
@@ -54,6 +54,12 @@ async fn comes_home(persona: Persona, path: &str, spell: Spell) {
             }
         }
     }
+    let states: Vec<_> = fleet.alive().map(SimEngine::state).collect();
+    let (cached, prompt): (u64, u64) =
+        states.iter().map(|state| (state.cached_tokens, state.prompt_tokens)).fold(
+            (0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    // Each turn adds to the one before, so most of what is sent was sent before.
+    assert!(cached * 2 > prompt, "the engines found {cached} of {prompt} tokens cached");
     let first = &homes[0].0;
     assert!(homes.iter().any(|home| home.0 != *first), "all on {first} prove nothing");
 }
