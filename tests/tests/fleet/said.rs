@@ -40,6 +40,7 @@ pub(crate) fn streamed(mut body: Value) -> Value {
 pub(crate) struct Talk {
     client: Client,
     messages: Vec<Value>,
+    max_tokens: Option<u32>,
 }
 
 /// What came of one turn of it.
@@ -59,14 +60,23 @@ impl Talk {
     /// A chat under this system prompt, on a connection of its own.
     pub(crate) async fn new(addr: SocketAddr, system: &str) -> Talk {
         let messages = vec![json!({ "role": "system", "content": system })];
-        Talk { client: Client::connect(addr).await, messages }
+        Talk { client: Client::connect(addr).await, messages, max_tokens: None }
+    }
+
+    /// The same with replies of so many tokens at most.
+    pub(crate) async fn limited(addr: SocketAddr, system: &str, max_tokens: u32) -> Talk {
+        Talk { max_tokens: Some(max_tokens), ..Talk::new(addr, system).await }
     }
 
     /// Its next request.
     pub(crate) fn body(&self, text: &str) -> Value {
         let mut messages = self.messages.clone();
         messages.push(json!({ "role": "user", "content": text }));
-        json!({ "model": "sim", "messages": messages })
+        let mut body = json!({ "model": "sim", "messages": messages });
+        if let Some(max) = self.max_tokens {
+            body["max_tokens"] = max.into();
+        }
+        body
     }
 
     /// Says something and takes the answer in.
