@@ -74,7 +74,7 @@ pub const BUSY_PAUSE_MS: u64 = 100;
 
 /// How often waiting requests are called to look for room freed by other shards, ms.
 pub const WAIT_PULSE_MS: u64 = 2;
-/// How many are called in one pulse; bounds the work of a pulse, not the room.
+/// How many are called in one pulse by rank, and as many again in turn; bounds the work of a pulse.
 pub const WAIT_CALLED_PER_PULSE: usize = 8;
 /// One millisecond of waiting counts as this many tokens of prefill less (500 tokens a second was best
 /// or near best on every measured workload).

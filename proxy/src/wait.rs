@@ -27,6 +27,8 @@ struct Waiter {
 #[derive(Debug, Default)]
 pub struct WaitRoom {
     waiters: RefCell<Vec<Rc<Waiter>>>,
+    /// Where the next pulse goes on with its round.
+    round: Cell<usize>,
 }
 
 /// A place in the room, given up when dropped.
@@ -74,9 +76,14 @@ impl WaitRoom {
         }
     }
 
-    /// One pulse: calls the first few.
+    /// One pulse: calls the first few, and as many more in turn. Those who come first may all wait for
+    /// backends that stay full, and whoever stands behind them must not wait for that.
     pub fn pulse(&self, now: Millis) {
         self.call(now, WAIT_CALLED_PER_PULSE);
+        let waiters = self.waiters.borrow();
+        let from = if self.round.get() < waiters.len() { self.round.get() } else { 0 };
+        waiters.iter().skip(from).take(WAIT_CALLED_PER_PULSE).for_each(|waiter| waiter.call());
+        self.round.set(from + WAIT_CALLED_PER_PULSE);
     }
 }
 
@@ -152,6 +159,18 @@ mod tests {
         let small = room.enter(700, late);
         room.call(late, 1);
         assert!(called(&old) && !called(&small));
+    }
+
+    #[test]
+    fn nobody_is_kept_waiting_by_those_who_come_first_and_find_no_room() {
+        let room = Rc::new(WaitRoom::default());
+        let small: Vec<Ticket> = (0..100).map(|_| room.enter(1, Millis(0))).collect();
+        let last = room.enter(90_000, Millis(0));
+        let pulses = (0..20).take_while(|_| {
+            room.pulse(Millis(1));
+            !called(&last)
+        });
+        assert!(pulses.count() < 20, "the last of {} was never called", small.len() + 1);
     }
 
     #[test]

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # prepare.sh: what a test script does before Python takes over; sourced, never run.
 #
 # Finds the scripts that install and start engines, builds the proxy, makes the Python environment

@@ -391,7 +391,7 @@ fn models_adapters_and_salts_go_into_the_root_and_not_into_the_text() {
     let lora = prompt(Api::Generate, r#"{"text":"x","lora_path":"a"}"#).1;
     let salt = prompt(Api::Generate, r#"{"cache_salt":"a","text":"x"}"#).1;
     assert_eq!(plain.bytes, lora.bytes);
-    assert_eq!(plain.roots, [nobody.clone()]);
+    assert_eq!(plain.roots, std::slice::from_ref(&nobody));
     assert_eq!(lora.roots, [nobody.clone(), b"lora_path".to_vec(), b"a".to_vec()]);
     assert_eq!(salt.roots, [nobody.clone(), b"cache_salt".to_vec(), b"a".to_vec()]);
     let none = prompt(Api::Generate, r#"{"text":"x","lora_path":null,"cache_salt":""}"#).1;

@@ -17,7 +17,9 @@ WORDS = 80
 MODEL = "mid"
 SLOTS = 3
 CONTEXT = SLOTS * 4096
-REUSED_MIN = 0.95
+# With fewer slots than conversations llama.cpp loses a prompt now and then, whoever is in front.
+FOUND_MIN = 0.85
+HOME_MIN = 0.95
 
 
 @dataclass
@@ -46,6 +48,9 @@ class Result:
 
     def reused(self):
         return sum(chats.reused(turn, before) for turn, before in self.follow_ups())
+
+    def moved(self):
+        return sum(turn.backend != before.backend for turn, before in self.follow_ups())
 
     def split(self):
         """Each backend's share of the prompt tokens."""
@@ -95,12 +100,13 @@ def row(result):
         report.percent(cached, prompt),
         report.percent(follow_cached, follow_prompt),
         f"{result.reused()}/{len(pairs)}",
+        result.moved(),
         " + ".join(f"{100 * share:.0f} %" for share in result.split()),
         f"{result.seconds:.1f} s",
     ]
 
 
-HEAD = ["policy", "answered", "prompt tokens", "cached", "cached, follow-ups", "home", "split", "took"]
+HEAD = ["policy", "answered", "prompt tokens", "cached", "cached, follow-ups", "found", "moved", "split", "took"]
 
 
 def judge(result, out):
@@ -112,12 +118,14 @@ def judge(result, out):
         f"{result.counted_sums()} against {result.told_sums()}",
     )
     if result.policy in HOMING:
-        reused, all_of_them = result.reused(), len(result.follow_ups())
-        out.bar(
-            f"{result.policy}: follow-ups that found their prefix >= {100 * REUSED_MIN:.0f} %",
-            all_of_them and reused >= REUSED_MIN * all_of_them,
-            f"{reused} of {all_of_them}",
-        )
+        count = len(result.follow_ups())
+        home = count - result.moved()
+        at_least(f"{result.policy}: follow-ups that went home", home, count, HOME_MIN, out)
+        at_least(f"{result.policy}: follow-ups that found their prefix", result.reused(), count, FOUND_MIN, out)
+
+
+def at_least(name, some, count, share, out):
+    out.bar(f"{name} >= {100 * share:.0f} %", count and some >= share * count, f"{some} of {count}")
 
 
 def run(out):

@@ -61,18 +61,19 @@ def tail(path, lines=20):
 
 
 def end(process):
+    """Asks for a drain and returns the exit status; kills what does not drain in time."""
     process.terminate()
     try:
-        process.wait(END_S)
+        return process.wait(END_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
+        return process.wait()
 
 
 @contextmanager
 def shearwater(backends, policy="cost", kv_tokens=None):
-    """Runs until the way out; its directory is kept only if something went wrong."""
-    directory = tempfile.mkdtemp(prefix="shearwater-")
+    """Runs until the way out, where it has to drain. Its directory is kept only if a test broke."""
+    directory = tempfile.mkdtemp(prefix="shearwater-real-")
     port, admin = engine.free_ports(2)
     file, log = f"{directory}/shearwater.toml", f"{directory}/log"
     with open(file, "w", encoding="utf-8") as text:
@@ -86,8 +87,13 @@ def shearwater(backends, policy="cost", kv_tokens=None):
         if wire.wait_until(proxy.ready, READY_S, step_s=0.05) is None:
             raise RuntimeError(f"shearwater is not ready after {READY_S} s:\n{tail(log)}")
         yield proxy
-    except BaseException:
-        end(process)
+    except Exception:
+        print(f"  shearwater's configuration and log are in {directory}", flush=True)
+        directory = None
         raise
-    end(process)
-    shutil.rmtree(directory)
+    finally:
+        status = end(process)
+        if directory:
+            shutil.rmtree(directory)
+    if status != 0:
+        raise RuntimeError(f"shearwater ended with {status} when asked to drain")

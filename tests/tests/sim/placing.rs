@@ -57,10 +57,6 @@ impl<'f> World<'f> {
     }
 
     /// Asks a shard. What it answers must be what the shadow would allow; its dry run must say the same.
-    #[expect(
-        clippy::result_large_err,
-        reason = "a decision is inline, and simulations are not short of stack"
-    )]
     fn decide(&mut self, number: u64, request: &Request) -> Checked<Result<Placed<'f>, Nowhere>> {
         let foreign = self.planted(Plant::ForeignPool) && number.is_multiple_of(7);
         let offered = &self.pools[if foreign { 1 - request.model } else { request.model }];
