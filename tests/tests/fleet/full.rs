@@ -137,11 +137,13 @@ async fn a_response_that_cannot_even_wait_is_not_told_what_would_stop_its_client
 }
 
 #[tokio::test]
-async fn nobody_waits_longer_than_is_configured() {
-    let settings = "[routing]\nqueue_wait_ms = 150\nhome_wait_ms = 50\n";
+async fn everybody_may_wait_as_long_as_is_configured_and_no_longer() {
+    let settings = "[routing]\nqueue_wait_ms = 1500\nhome_wait_ms = 50\n";
     let fleet = Fleet::limited(vec![endless(Persona::Vllm)], settings, "slots = 1").await;
     let (_first, _) = occupy(&fleet, "first").await;
+    let began = tokio::time::Instant::now();
     let reply = fleet.proxy.client().await.ask(CHAT, &chat("second")).await;
+    assert!(began.elapsed() >= Duration::from_millis(1_400), "after {:?}", began.elapsed());
     assert_eq!((reply.status, &reply.json()["error"]["code"]), (503, &json!("backends_busy")));
     assert_eq!((fleet.proxy.waiting(), fleet.proxy.in_flight(0)), (0, 1));
 }
