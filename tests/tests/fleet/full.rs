@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use loadgen::engine::{EngineOptions, Persona, ReplyLength, text_hash};
 use serde_json::{Value, json};
-use tests::harness::{Client, Fleet, Reply, engine, eventually, settled};
+use tests::harness::{Client, Fleet, Reply, engine, eventually};
 
 use crate::said::{chat, chat_stream, prose};
 
@@ -205,23 +205,43 @@ async fn an_engine_that_was_full_for_a_moment_is_asked_again_while_the_other_is_
     assert!(client.received().contains(&format!("x-shearwater-backend: {other}")));
 }
 
-#[tokio::test]
-async fn llamacpp_whose_pool_ran_out_is_busy_and_not_broken() {
-    // Two long replies outgrow the pool together; the engine fails both, and each fits alone.
-    let mut small = EngineOptions { reply: ReplyLength::fixed(1_500), ..engine(Persona::LlamaCpp) };
-    small.params = small.params.with_kv_tokens(2_048);
-    let fleet = Fleet::limited(vec![small], "[routing]\nqueue_wait_ms = 15000\n", "slots = 2\nkv_tokens = 1000000").await;
+/// A pool in which one long reply fits, and two do not.
+fn narrow() -> EngineOptions {
+    let mut options = EngineOptions { reply: ReplyLength::fixed(1_500), ..engine(Persona::LlamaCpp) };
+    options.params = options.params.with_kv_tokens(2_048);
+    options
+}
+
+fn long_reply() -> Value {
     let mut body = chat("tell me more");
     body["max_tokens"] = json!(1_500);
+    body
+}
+
+#[tokio::test]
+async fn replies_that_would_outgrow_llamacpps_pool_together_run_one_after_the_other() {
+    let fleet = Fleet::start(vec![narrow()], "").await;
     let mut clients = Vec::new();
-    for _ in 0..2 {
-        clients.push(sent(&fleet, CHAT, &body).await);
+    for _ in 0..3 {
+        clients.push(sent(&fleet, CHAT, &long_reply()).await);
     }
     for mut client in clients {
         let reply = client.reply().await;
         assert_eq!(reply.status, 200, "{}", reply.text());
     }
-    assert!(fleet.engine("b0").state().overflowed > 0, "the pool never ran out, which proves nothing");
+    assert_eq!(fleet.engine("b0").state().overflowed, 0);
+}
+
+#[tokio::test]
+async fn llamacpp_whose_pool_ran_out_is_busy_and_not_broken() {
+    let fleet = Fleet::start(vec![narrow()], "[routing]\nqueue_wait_ms = 15000\n").await;
+    // Somebody else uses the engine, past us: together the two outgrow the pool, and the engine fails both.
+    let mut other = Client::connect(fleet.engine("b0").addr()).await;
+    other.post(CHAT, &long_reply()).await;
+    let reply = fleet.proxy.client().await.ask(CHAT, &long_reply()).await;
+    assert_eq!(other.reply().await.status, 500);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert!(fleet.engine("b0").state().overflowed >= 2, "the pool never ran out");
     assert!(fleet.proxy.admits(0), "busy is not broken");
-    settled("nothing is left", async || (fleet.proxy.in_flight(0) == 0).then_some(())).await;
+    fleet.proxy.idle().await;
 }
