@@ -44,14 +44,18 @@ impl Fleet {
         let engines: Vec<SimEngine> = options.iter().map(start).collect();
         let mut text = String::from("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n");
         text.push_str(settings);
-        for (missing, section) in [("[log]", "\n[log]\naccess = \"off\"\nlevel = \"error\"\n"), ("[health]", QUICK)] {
+        for (missing, section) in
+            [("[log]", "\n[log]\naccess = \"off\"\nlevel = \"error\"\n"), ("[health]", QUICK)]
+        {
             if !settings.contains(missing) {
                 text.push_str(section);
             }
         }
         for (number, engine) in engines.iter().enumerate() {
             let url = engine.url();
-            text.push_str(&format!("\n[[backend]]\nname = \"b{number}\"\nurl = \"{url}\"\n{lines}\n"));
+            text.push_str(&format!(
+                "\n[[backend]]\nname = \"b{number}\"\nurl = \"{url}\"\n{lines}\n"
+            ));
         }
         let engines = engines.into_iter().map(Some).collect();
         let fleet = Fleet { proxy: Proxy::of_config(&text), engines };
@@ -68,7 +72,9 @@ impl Fleet {
                 && models
                 && (read || options.persona == Persona::OpenAi)
         };
-        self.proxy.believes("every engine is known", |all| all.iter().zip(options).all(known)).await;
+        self.proxy
+            .believes("every engine is known", |all| all.iter().zip(options).all(known))
+            .await;
     }
 
     /// The engine the proxy calls by this name.

@@ -120,7 +120,8 @@ impl Proxy {
         settled("the decision is explained", async || {
             let all = self.admin_json("/admin/decisions?n=1000").await;
             let all = all["decisions"].as_array().expect("a list");
-            let known = |one: &&Value| one["request_id"].as_str().is_some_and(|id| id.ends_with(number));
+            let known =
+                |one: &&Value| one["request_id"].as_str().is_some_and(|id| id.ends_with(number));
             all.iter().find(known).cloned()
         })
         .await

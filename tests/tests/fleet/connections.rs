@@ -19,7 +19,12 @@ async fn failures(proxy: &Proxy, clients: u64, each: u64, streams: bool) -> Vec<
                 let told = reply.text();
                 let whole = match streams {
                     true => told.contains("data: [DONE]"),
-                    false => text_hash(reply.json()["choices"][0]["message"]["content"].as_str().unwrap_or_default()).is_some(),
+                    false => text_hash(
+                        reply.json()["choices"][0]["message"]["content"]
+                            .as_str()
+                            .unwrap_or_default(),
+                    )
+                    .is_some(),
                 };
                 if reply.status != 200 || !reply.complete || !whole {
                     failed.push(format!("{}: {told}", reply.status));
@@ -75,7 +80,11 @@ async fn an_engine_that_closes_idle_connections_early_fails_nobody() {
 async fn an_engine_that_drops_some_requests_fails_nobody_while_there_is_another() {
     let mut dropping = engine(Persona::Vllm);
     dropping.faults.drop_every = Some(5);
-    let fleet = Fleet::start(vec![dropping, engine(Persona::Vllm)], "[routing]\npolicy = \"round_robin\"\n").await;
+    let fleet = Fleet::start(
+        vec![dropping, engine(Persona::Vllm)],
+        "[routing]\npolicy = \"round_robin\"\n",
+    )
+    .await;
     let failed = failures(&fleet.proxy, 2, 20, true).await;
     assert_eq!(failed, [""; 0]);
     fleet.proxy.idle().await;

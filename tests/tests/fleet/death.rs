@@ -27,7 +27,8 @@ async fn killed_under(path: &str, first_words: &str) -> String {
     let mut client = fleet.proxy.client().await;
     client.post(path, &body(&prose(1, 2_000))).await;
     client.sees(first_words).await;
-    let busy = (0..2).find(|number| fleet.proxy.in_flight(*number) == 1).expect("it runs somewhere");
+    let busy =
+        (0..2).find(|number| fleet.proxy.in_flight(*number) == 1).expect("it runs somewhere");
     assert!(fleet.proxy.tokens(busy) > 0);
     fleet.kill(&format!("b{busy}")).await;
     let reply = client.reply().await;
@@ -62,7 +63,10 @@ async fn a_chat_under_which_the_engine_dies_ends_with_an_error_object() {
 async fn a_message_under_which_the_engine_dies_ends_with_an_error_event() {
     let text = killed_under("/v1/messages?beta=true", "text_delta").await;
     assert!(text.contains("\n\nevent: error\ndata: "), "{text}");
-    assert_eq!((&last_data(&text)["type"], &last_data(&text)["error"]["type"]), (&json!("error"), &json!("api_error")));
+    assert_eq!(
+        (&last_data(&text)["type"], &last_data(&text)["error"]["type"]),
+        (&json!("error"), &json!("api_error"))
+    );
     assert!(!text.contains("message_stop"));
 }
 
@@ -79,19 +83,32 @@ async fn an_engine_that_dies_before_it_says_anything_is_replaced_unnoticed() {
     // Its prefill takes as long as the test lets it.
     let mut stuck = engine(Persona::Vllm);
     stuck.faults.wedge = true;
-    let mut fleet = Fleet::start(vec![stuck, engine(Persona::Vllm)], "[routing]\npolicy = \"round_robin\"\n").await;
+    let mut fleet =
+        Fleet::start(vec![stuck, engine(Persona::Vllm)], "[routing]\npolicy = \"round_robin\"\n")
+            .await;
     let mut clients = Vec::new();
     for number in 0..4 {
         let mut client = fleet.proxy.client().await;
         let text = prose(number, 500);
-        client.post("/v1/chat/completions", &if number % 2 == 0 { chat(&text) } else { streamed(chat(&text)) }).await;
+        client
+            .post(
+                "/v1/chat/completions",
+                &if number % 2 == 0 { chat(&text) } else { streamed(chat(&text)) },
+            )
+            .await;
         clients.push(client);
     }
-    eventually("some are stuck", || fleet.proxy.in_flight(0) >= 1 && fleet.proxy.in_flight(1) == 0).await;
+    eventually("some are stuck", || fleet.proxy.in_flight(0) >= 1 && fleet.proxy.in_flight(1) == 0)
+        .await;
     fleet.kill("b0").await;
     for mut client in clients {
         let reply = client.reply().await;
-        assert_eq!((reply.status, reply.backend(), reply.complete), (200, "b1", true), "{}", reply.text());
+        assert_eq!(
+            (reply.status, reply.backend(), reply.complete),
+            (200, "b1", true),
+            "{}",
+            reply.text()
+        );
     }
     fleet.proxy.idle().await;
 }
@@ -106,7 +123,8 @@ async fn an_engine_that_comes_back_is_taken_in_again_and_known_to_be_cold() {
     let number = number_of(&home);
     let held = async |fleet: &Fleet| {
         let body = chat(&prose(1, 4_000)).to_string();
-        let told = fleet.proxy.dry_run(path, "Authorization: Bearer other\r\n", body.as_bytes()).await;
+        let told =
+            fleet.proxy.dry_run(path, "Authorization: Bearer other\r\n", body.as_bytes()).await;
         told["decision"]["deepest_blocks"].as_u64()
     };
     settled("it is learned", async || held(&fleet).await.filter(|blocks| *blocks > 20)).await;
@@ -115,7 +133,10 @@ async fn an_engine_that_comes_back_is_taken_in_again_and_known_to_be_cold() {
     let persona = [Persona::Vllm, Persona::Sglang][number];
     fleet.revive(&home, listen, engine(persona));
     eventually("it is taken in again", || fleet.proxy.admits(number)).await;
-    settled("its cache is known to be gone", async || held(&fleet).await.filter(|blocks| *blocks == 0)).await;
+    settled("its cache is known to be gone", async || {
+        held(&fleet).await.filter(|blocks| *blocks == 0)
+    })
+    .await;
     // And it gets work again.
     settled("it serves", async || {
         let text = prose(fastrand::u64(..), 500);
@@ -133,7 +154,8 @@ async fn a_restart_between_two_probes_is_noticed_by_the_engines_own_signs() {
         // Probed once in an hour: only the readings tell.
         let settings = "[health]\ninterval_ms = 3600000\nscrape_interval_ms = 100\n";
         let fleet = Fleet::of(1, persona, settings).await;
-        let reply = fleet.proxy.client().await.ask("/v1/chat/completions", &chat(&prose(1, 4_000))).await;
+        let reply =
+            fleet.proxy.client().await.ask("/v1/chat/completions", &chat(&prose(1, 4_000))).await;
         assert_eq!(reply.status, 200);
         let restarts = async || {
             let all = fleet.proxy.admin_json("/admin/backends").await;
@@ -142,7 +164,10 @@ async fn a_restart_between_two_probes_is_noticed_by_the_engines_own_signs() {
         was_read_since(&fleet).await;
         assert_eq!(restarts().await, Some(0), "{persona}");
         fleet.engine("b0").restart();
-        settled(&format!("the restart of {persona} is noticed"), async || restarts().await.filter(|count| *count > 0)).await;
+        settled(&format!("the restart of {persona} is noticed"), async || {
+            restarts().await.filter(|count| *count > 0)
+        })
+        .await;
         let body = chat(&prose(1, 4_000)).to_string();
         settled("nothing is believed of the new one", async || {
             let told = fleet.proxy.dry_run("/v1/chat/completions", "", body.as_bytes()).await;

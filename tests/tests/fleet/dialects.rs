@@ -17,7 +17,10 @@ fn text_of(reply: &Value) -> &str {
         "/content",
         "/text",
     ];
-    places.iter().find_map(|place| reply.pointer(place)?.as_str()).unwrap_or_else(|| panic!("{reply}"))
+    places
+        .iter()
+        .find_map(|place| reply.pointer(place)?.as_str())
+        .unwrap_or_else(|| panic!("{reply}"))
 }
 
 /// Joins what the events of a stream say. Pieces that repeat everything so far are not joined.
@@ -51,7 +54,9 @@ async fn goes_through(fleet: &Fleet, path: &str, body: &Value, end: &str) {
     assert_genuine(text_of(&whole.json()), &whole.text());
     let stream = fleet.proxy.client().await.ask(path, &streamed(body.clone())).await;
     assert_eq!((stream.status, stream.complete), (200, true), "{path}: {}", stream.text());
-    assert!(stream.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream")));
+    assert!(
+        stream.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"))
+    );
     let text = stream.text();
     assert!(text.trim_end().contains(end), "{path} ends without {end:?}: {text}");
     assert_eq!(text_of_events(&text), text_of(&whole.json()), "{path}: {text}");
@@ -105,7 +110,12 @@ async fn a_server_that_knows_one_api_and_tells_nothing_is_spoken_through() {
 async fn one_busy_engine(persona: Persona) -> (Fleet, tests::harness::Client) {
     let mut slow = EngineOptions { reply: ReplyLength::fixed(4_000), ..engine(persona) };
     slow.params.decode_tps = 40.0;
-    let fleet = Fleet::limited(vec![slow], "[routing]\nqueue_wait_ms = 100\nhome_wait_ms = 0\n", "slots = 1").await;
+    let fleet = Fleet::limited(
+        vec![slow],
+        "[routing]\nqueue_wait_ms = 100\nhome_wait_ms = 0\n",
+        "slots = 1",
+    )
+    .await;
     let mut streaming = fleet.proxy.client().await;
     streaming.post("/v1/chat/completions", &chat_stream("tell me everything")).await;
     streaming.sees("data: ").await;
@@ -140,7 +150,10 @@ async fn embeddings_take_a_slot_and_leave_no_prefix() {
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert!(reply.json()["data"][0]["embedding"].is_array());
     let explained = fleet.proxy.explained(&reply).await;
-    assert_eq!((&explained["api"], &explained["decision"]["overlap_blocks"]), (&json!("embeddings"), &json!(0)));
+    assert_eq!(
+        (&explained["api"], &explained["decision"]["overlap_blocks"]),
+        (&json!("embeddings"), &json!(0))
+    );
     let again = fleet.proxy.dry_run("/v1/embeddings", "", body.to_string().as_bytes()).await;
     assert_eq!(again["decision"]["deepest_blocks"], 0);
     let (busy, streaming) = one_busy_engine(Persona::Vllm).await;
@@ -155,13 +168,18 @@ async fn two_models() -> Fleet {
     let engines = vec![serving("alpha"), serving("alpha"), serving("beta")];
     let fleet = Fleet::start(engines, "").await;
     // Every engine is known; the routes follow at once, on another thread.
-    settled("both models are listed", async || (names(&list(&fleet, "").await).len() == 2).then_some(())).await;
+    settled("both models are listed", async || {
+        (names(&list(&fleet, "").await).len() == 2).then_some(())
+    })
+    .await;
     fleet
 }
 
 async fn list(fleet: &Fleet, headers: &str) -> Reply {
     let mut client = fleet.proxy.client().await;
-    client.send(format!("GET /v1/models?limit=1000 HTTP/1.1\r\nHost: t\r\n{headers}\r\n").as_bytes()).await;
+    client
+        .send(format!("GET /v1/models?limit=1000 HTTP/1.1\r\nHost: t\r\n{headers}\r\n").as_bytes())
+        .await;
     client.reply().await
 }
 
@@ -178,12 +196,18 @@ async fn the_model_list_is_everybodys_in_the_shape_that_was_asked_for() {
     let fleet = two_models().await;
     let openai = list(&fleet, "").await;
     assert_eq!((openai.status, names(&openai)), (200, vec!["alpha".to_owned(), "beta".to_owned()]));
-    assert_eq!((&openai.json()["object"], &openai.json()["data"][0]["object"]), (&json!("list"), &json!("model")));
+    assert_eq!(
+        (&openai.json()["object"], &openai.json()["data"][0]["object"]),
+        (&json!("list"), &json!("model"))
+    );
     let anthropic = list(&fleet, "anthropic-version: 2023-06-01\r\n").await;
     assert_eq!(names(&anthropic), ["alpha", "beta"]);
     let whole = anthropic.json();
     assert_eq!((&whole["has_more"], &whole["first_id"]), (&json!(false), &whole["data"][0]["id"]));
-    assert_eq!((&whole["data"][0]["type"], whole["data"][0]["created_at"].is_string()), (&json!("model"), true));
+    assert_eq!(
+        (&whole["data"][0]["type"], whole["data"][0]["created_at"].is_string()),
+        (&json!("model"), true)
+    );
 }
 
 #[tokio::test]

@@ -73,12 +73,14 @@ async fn a_stream_that_takes_too_long_is_cut_and_told_so() {
     process.terminate();
     let text = client.until_closed().await;
     assert!(!text.contains("[DONE]"), "it did not end well: {text}");
+    assert!(text.contains("\"error\""), "it is not said why: {text}");
     assert!(process.ended().await.success());
 }
 
 #[tokio::test]
 async fn a_second_signal_cuts_at_once() {
-    let (_engine, mut process) = process(600_000, "drain_grace_ms = 60000\ndrain_max_ms = 60000").await;
+    let (_engine, mut process) =
+        process(600_000, "drain_grace_ms = 60000\ndrain_max_ms = 60000").await;
     let mut client = stream(&process).await;
     process.terminate();
     settled("the first one is heard", async || (ready(&process).await == 503).then_some(())).await;

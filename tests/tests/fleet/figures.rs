@@ -45,7 +45,8 @@ fn sum(samples: &[Sample], label: &str, value: &str) -> f64 {
 async fn counted(proxy: &Proxy, requests: f64) -> String {
     settled("all requests are counted", async || {
         let (_, text) = proxy.admin("/metrics").await;
-        let all: f64 = samples(&text, "shearwater_requests_total").iter().map(|one| one.value).sum();
+        let all: f64 =
+            samples(&text, "shearwater_requests_total").iter().map(|one| one.value).sum();
         assert!(all <= requests, "{all} requests are counted, {requests} were sent");
         (all == requests).then_some(text)
     })
@@ -94,13 +95,20 @@ async fn every_request_is_counted_once_under_what_it_was_and_what_became_of_it()
     assert_eq!(sum(&requests, "end", "client_gone"), 1.0, "{requests:?}");
     let mut told: BTreeMap<String, u64> = BTreeMap::new();
     for one in requests.iter().filter(|one| one.labels["end"] != "client_gone") {
-        *told.entry(format!("{} {}", one.labels["api"], one.labels["status"])).or_default() += one.value as u64;
+        *told.entry(format!("{} {}", one.labels["api"], one.labels["status"])).or_default() +=
+            one.value as u64;
     }
-    let expected: BTreeMap<String, u64> = expected.into_iter().map(|(name, times)| (name.to_owned(), times)).collect();
+    let expected: BTreeMap<String, u64> =
+        expected.into_iter().map(|(name, times)| (name.to_owned(), times)).collect();
     assert_eq!(told, expected);
     fleet.proxy.idle().await;
     let (_, text) = fleet.proxy.admin("/metrics").await;
-    for name in ["shearwater_backend_in_flight", "shearwater_backend_tokens", "shearwater_backend_uncached_tokens", "shearwater_requests_waiting"] {
+    for name in [
+        "shearwater_backend_in_flight",
+        "shearwater_backend_tokens",
+        "shearwater_backend_uncached_tokens",
+        "shearwater_requests_waiting",
+    ] {
         let rest: f64 = samples(&text, name).iter().map(|one| one.value).sum();
         assert_eq!(rest, 0.0, "{name} is what is left when everybody has gone");
     }
@@ -127,7 +135,10 @@ async fn what_was_predicted_is_what_the_engines_report() {
     let engines: u64 = fleet.alive().map(|engine| SimEngine::state(engine).cached_tokens).sum();
     assert_eq!(engines, cached, "the engines say the same");
     let predicted = total("shearwater_cached_tokens_predicted_total");
-    assert!((predicted - cached as f64).abs() < 0.1 * cached as f64, "{predicted} predicted, {cached} reported");
+    assert!(
+        (predicted - cached as f64).abs() < 0.1 * cached as f64,
+        "{predicted} predicted, {cached} reported"
+    );
     assert_eq!(total("shearwater_evictions_seen_total"), 0.0);
     let ratio = total("shearwater_cache_hit_ratio");
     assert!((ratio - cached as f64 / prompt as f64).abs() < 0.05, "{ratio}");
@@ -144,17 +155,25 @@ async fn the_dry_run_says_what_the_next_request_will_find() {
         let body = talk.body(&prose(90 + number, 500));
         let told = fleet.proxy.dry_run(CHAT, "", body.to_string().as_bytes()).await;
         let decision = &told["decision"];
-        assert_eq!((&decision["backend"], &decision["reason"]), (&json!(first.backend), &json!("conversation")));
+        assert_eq!(
+            (&decision["backend"], &decision["reason"]),
+            (&json!(first.backend), &json!("conversation"))
+        );
         let reply = client.ask(CHAT, &body).await;
         assert_eq!(reply.backend(), first.backend);
         let explained = fleet.proxy.explained(&reply).await;
         assert_eq!(explained["conversation"], told["conversation"]);
-        for name in ["backend", "reason", "policy", "home", "overlap_blocks", "predicted_cached_tokens"] {
+        for name in
+            ["backend", "reason", "policy", "home", "overlap_blocks", "predicted_cached_tokens"]
+        {
             assert_eq!(explained["decision"][name], decision[name], "{name}: {explained}\n{told}");
         }
         let reported = explained["cached_tokens"]["reported"].as_u64().expect("tokens");
         let predicted = explained["cached_tokens"]["predicted"].as_u64().expect("tokens");
-        assert!(reported.abs_diff(predicted) * 10 < reported, "{predicted} predicted, {reported} reported");
+        assert!(
+            reported.abs_diff(predicted) * 10 < reported,
+            "{predicted} predicted, {reported} reported"
+        );
         let candidates = decision["candidates"].as_array().expect("a list");
         assert_eq!(candidates.len(), 4, "everybody is told of: {told}");
     }
@@ -172,7 +191,10 @@ async fn a_dry_run_changes_nothing() {
     assert_eq!(first, last);
     let all = fleet.proxy.admin_json("/admin/backends").await;
     for backend in all["backends"].as_array().expect("a list") {
-        assert_eq!((&backend["load"]["requests"], &backend["load"]["conversations"]), (&json!(0), &json!(0)));
+        assert_eq!(
+            (&backend["load"]["requests"], &backend["load"]["conversations"]),
+            (&json!(0), &json!(0))
+        );
     }
     let requests: u64 = fleet.alive().map(|engine| engine.state().requests).sum();
     assert_eq!(requests, 0, "nothing was sent");
@@ -182,7 +204,9 @@ async fn a_dry_run_changes_nothing() {
 async fn a_dry_run_of_what_would_be_refused_says_with_what() {
     let fleet = Fleet::of(1, Persona::Vllm, "").await;
     let mut client = Client::connect(fleet.proxy.admin).await;
-    for (body, status) in [(json!({ "model": "nobody's", "messages": [] }).to_string(), 404), ("{no".to_owned(), 400)] {
+    for (body, status) in
+        [(json!({ "model": "nobody's", "messages": [] }).to_string(), 404), ("{no".to_owned(), 400)]
+    {
         client.post_with(&format!("/admin/explain?path={CHAT}"), "", body.as_bytes()).await;
         let reply = client.reply().await;
         assert_eq!(reply.status, status, "{}", reply.text());

@@ -66,7 +66,10 @@ async fn more_requests_than_slots_are_all_served_and_never_queue_inside_an_engin
         let reply: Reply = request.await.expect("a reply");
         assert_eq!(reply.status, 200, "{}", reply.text());
         let answer = reply.json();
-        assert!(text_hash(answer["choices"][0]["message"]["content"].as_str().unwrap_or_default()).is_some());
+        assert!(
+            text_hash(answer["choices"][0]["message"]["content"].as_str().unwrap_or_default())
+                .is_some()
+        );
     }
     assert!(waited > 0, "nobody had to wait, which proves nothing");
     assert_eq!(fleet.proxy.waiting(), 0);
@@ -152,7 +155,8 @@ async fn everybody_may_wait_as_long_as_is_configured_and_no_longer() {
 async fn passed_over(persona: Persona, late: bool) {
     let mut full = EngineOptions { late_refusal: late, ..engine(persona) };
     full.faults.full = true;
-    let fleet = Fleet::start(vec![full, engine(persona)], "[routing]\npolicy = \"round_robin\"\n").await;
+    let fleet =
+        Fleet::start(vec![full, engine(persona)], "[routing]\npolicy = \"round_robin\"\n").await;
     for number in 0..10 {
         let text = prose(number, 300);
         let body = if number % 2 == 0 { chat(&text) } else { chat_stream(&text) };
@@ -207,7 +211,8 @@ async fn an_engine_that_was_full_for_a_moment_is_asked_again_while_the_other_is_
 
 /// A pool in which one long reply fits, and two do not.
 fn narrow() -> EngineOptions {
-    let mut options = EngineOptions { reply: ReplyLength::fixed(1_500), ..engine(Persona::LlamaCpp) };
+    let mut options =
+        EngineOptions { reply: ReplyLength::fixed(1_500), ..engine(Persona::LlamaCpp) };
     options.params = options.params.with_kv_tokens(2_048);
     options
 }

@@ -44,7 +44,9 @@ async fn parrot(canary: &str) -> Script {
 
 fn whole(status: &str, body: &str) -> String {
     let length = body.len();
-    format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}")
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
 }
 
 /// Every way to say something, with the canary in it: path and body.
@@ -55,7 +57,8 @@ fn sayings(canary: &str) -> Vec<(String, Vec<u8>)> {
         { "role": "assistant", "content": null, "tool_calls": [{ "id": canary, "type": "function",
             "function": { "name": canary, "arguments": format!("{{\"a\":\"{canary}\"}}") } }] },
         { "role": "tool", "tool_call_id": canary, "content": canary }]);
-    let tools = json!([{ "type": "function", "function": { "name": canary, "description": canary } }]);
+    let tools =
+        json!([{ "type": "function", "function": { "name": canary, "description": canary } }]);
     let full = |extra: Value| {
         let mut body = json!({ "model": "sim", "messages": messages, "tools": tools, "user": canary,
             "metadata": { "user_id": canary }, "prompt_cache_key": canary });
@@ -70,7 +73,10 @@ fn sayings(canary: &str) -> Vec<(String, Vec<u8>)> {
         ("/v1/chat/completions", full(json!({ "stream": true }))),
         ("/v1/messages?beta=true", full(json!({ "max_tokens": 9, "system": long }))),
         ("/v1/messages/count_tokens", full(json!({}))),
-        ("/v1/responses", plain(json!({ "model": "sim", "input": long, "instructions": long, "stream": true }))),
+        (
+            "/v1/responses",
+            plain(json!({ "model": "sim", "input": long, "instructions": long, "stream": true })),
+        ),
         ("/v1/completions", plain(json!({ "model": "sim", "prompt": [long, canary] }))),
         ("/v1/embeddings", plain(json!({ "model": "sim", "input": long }))),
         ("/generate", plain(json!({ "text": long, "lora_path": canary }))),
@@ -78,22 +84,39 @@ fn sayings(canary: &str) -> Vec<(String, Vec<u8>)> {
         ("/tokenize", plain(json!({ "model": "sim", "prompt": long }))),
         ("/v1/something/else", long.clone().into_bytes()),
         // Not JSON, or not for long.
-        ("/v1/chat/completions", format!("{{\"model\": \"sim\", \"messages\": {long}").into_bytes()),
+        (
+            "/v1/chat/completions",
+            format!("{{\"model\": \"sim\", \"messages\": {long}").into_bytes(),
+        ),
         ("/v1/messages", long.clone().into_bytes()),
         ("/v1/responses", format!("[\"{canary}\"]").into_bytes()),
         // More than is allowed.
         ("/v1/chat/completions", full(json!({ "x": long.repeat(60) }))),
     ];
     let query = format!("?secret={canary}");
-    let with_query = |path: &str| if path.contains('?') { format!("{path}&{}", &query[1..]) } else { format!("{path}{query}") };
+    let with_query = |path: &str| {
+        if path.contains('?') {
+            format!("{path}&{}", &query[1..])
+        } else {
+            format!("{path}{query}")
+        }
+    };
     said.into_iter().map(|(path, body)| (with_query(path), body)).collect()
 }
 
 /// Every header that a caller may put a secret in.
 fn headers(canary: &str) -> String {
     let names = [
-        "Cookie", "X-Claude-Code-Session-Id", "X-Claude-Code-Agent-Id", "session-id", "x-session-id",
-        "X-Custom", "User-Agent", "traceparent", "x-request-id", "anthropic-beta",
+        "Cookie",
+        "X-Claude-Code-Session-Id",
+        "X-Claude-Code-Agent-Id",
+        "session-id",
+        "x-session-id",
+        "X-Custom",
+        "User-Agent",
+        "traceparent",
+        "x-request-id",
+        "anthropic-beta",
     ];
     let lines = names.map(|name| format!("{name}: {canary}\r\n"));
     format!("Authorization: Bearer {canary}\r\nx-api-key: {canary}\r\n{}", lines.concat())
@@ -111,7 +134,10 @@ async fn say_everything(process: &Process, canary: &str) -> usize {
         }
     }
     // A head that is refused, and one that never ends.
-    for head in [format!("POST /{canary} HTTP/9.9\r\n\r\n"), format!("GET / HTTP/1.1\r\nHost: t\r\nX {canary}: 1\r\n\r\n")] {
+    for head in [
+        format!("POST /{canary} HTTP/9.9\r\n\r\n"),
+        format!("GET / HTTP/1.1\r\nHost: t\r\nX {canary}: 1\r\n\r\n"),
+    ] {
         let mut client = process.client().await;
         client.send(head.as_bytes()).await;
         client.until_closed().await;
@@ -137,7 +163,12 @@ async fn what_was_said_is_found_nowhere_but_at_the_engine() {
     let (_, dry) = (sayings(&canary)[0].clone(), dry_run(&process, &canary).await);
     assert!(dry.contains("\"decision\"") && !dry.contains(&canary), "{dry}");
     let told = [
-        "/metrics", "/readyz", "/healthz", "/admin/backends", "/admin/decisions?n=1000", "/admin/journal?n=1000",
+        "/metrics",
+        "/readyz",
+        "/healthz",
+        "/admin/backends",
+        "/admin/decisions?n=1000",
+        "/admin/journal?n=1000",
         "/admin/config",
     ];
     let mut seen = Vec::new();
@@ -153,7 +184,9 @@ async fn what_was_said_is_found_nowhere_but_at_the_engine() {
         let at = text.find(&canary);
         assert!(at.is_none(), "{place} tells: {}", &text[at.unwrap_or(0).saturating_sub(300)..]);
     }
-    let lines = |place: &str| seen.iter().find(|(name, _)| *name == place).map_or(0, |(_, text)| text.lines().count());
+    let lines = |place: &str| {
+        seen.iter().find(|(name, _)| *name == place).map_or(0, |(_, text)| text.lines().count())
+    };
     assert!(lines("access.log") >= count, "{} lines for {count} requests", lines("access.log"));
     assert!(lines("/metrics") > 50 && lines("stderr") > 0);
 }
@@ -173,7 +206,8 @@ fn contains(bytes: &[u8], word: &str) -> bool {
 async fn the_fingerprint_key_is_never_told() {
     let engine = parrot("nothing").await;
     let settings = "[routing]\nfingerprint_key = \"0123456789abcdef\"\n[log]\naccess = \"stdout\"\nlevel = \"debug\"\n";
-    let mut process = Process::start("the_proxy_as_a_process", &config_text(&[engine.url()], settings)).await;
+    let mut process =
+        Process::start("the_proxy_as_a_process", &config_text(&[engine.url()], settings)).await;
     process.client().await.ask("/v1/chat/completions", &crate::said::chat("hello")).await;
     let config = process.admin("/admin/config").await.1;
     process.terminate();

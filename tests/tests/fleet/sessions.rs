@@ -39,7 +39,10 @@ async fn comes_home_by_name(settings: &str, path: &str, spell: Spell) {
             assert_eq!(backend, homes[conversation as usize], "turn {turn} of {conversation}");
             let explained = fleet.proxy.explained(&reply).await;
             let decision = &explained["decision"];
-            assert_eq!((&decision["reason"], &decision["overlap_blocks"]), (&json!("conversation"), &json!(0)));
+            assert_eq!(
+                (&decision["reason"], &decision["overlap_blocks"]),
+                (&json!("conversation"), &json!(0))
+            );
             // The request before may still hold its place for a moment, which would count against its home.
             fleet.proxy.idle().await;
         }
@@ -55,7 +58,10 @@ async fn send(client: &mut Client, path: &str, (headers, body): (String, Vec<u8>
 #[tokio::test]
 async fn claude_code_is_known_by_its_session() {
     comes_home_by_name("", CHAT, |conversation, turn| {
-        (format!("X-Claude-Code-Session-Id: 00000000-{conversation}\r\n"), plain(conversation, turn))
+        (
+            format!("X-Claude-Code-Session-Id: 00000000-{conversation}\r\n"),
+            plain(conversation, turn),
+        )
     })
     .await;
 }
@@ -65,7 +71,9 @@ async fn subagents_of_one_session_live_where_each_of_them_lives() {
     comes_home_by_name("", CHAT, |agent, turn| {
         let agent_line = match agent {
             0 => String::new(),
-            _ => format!("X-Claude-Code-Agent-Id: agent-{agent}\r\nX-Claude-Code-Parent-Agent-Id: p\r\n"),
+            _ => format!(
+                "X-Claude-Code-Agent-Id: agent-{agent}\r\nX-Claude-Code-Parent-Agent-Id: p\r\n"
+            ),
         };
         (format!("X-Claude-Code-Session-Id: the-same-for-all\r\n{agent_line}"), plain(agent, turn))
     })
@@ -77,7 +85,8 @@ async fn codex_is_known_by_its_headers_new_and_old() {
     comes_home_by_name("", CHAT, |conversation, turn| {
         let id = format!("thread-{conversation}");
         let fresh = format!("x-client-request-id: {conversation}-{turn}\r\n");
-        let name = ["session-id", "thread-id", "session_id", "conversation_id"][conversation as usize % 4];
+        let name =
+            ["session-id", "thread-id", "session_id", "conversation_id"][conversation as usize % 4];
         (format!("{name}: {id}\r\n{fresh}"), plain(conversation, turn))
     })
     .await;
@@ -96,7 +105,8 @@ async fn codex_is_known_by_its_cache_key_where_headers_are_stripped() {
 #[tokio::test]
 async fn opencode_and_gateways_are_known_by_their_headers() {
     comes_home_by_name("", CHAT, |conversation, turn| {
-        let name = ["X-Session-Id", "x-session-affinity", "x-opencode-session"][conversation as usize % 3];
+        let name =
+            ["X-Session-Id", "x-session-affinity", "x-opencode-session"][conversation as usize % 3];
         (format!("{name}: ses_{conversation}\r\n"), plain(conversation, turn))
     })
     .await;
@@ -108,7 +118,9 @@ async fn a_user_id_holds_a_session_in_both_its_forms() {
         let session = format!("1111-{conversation}");
         // The client was updated in the middle of the conversation: it is the same one.
         let user = match turn % 2 {
-            0 => json!({ "device_id": "d", "account_uuid": "a", "session_id": session }).to_string(),
+            0 => {
+                json!({ "device_id": "d", "account_uuid": "a", "session_id": session }).to_string()
+            }
             _ => format!("user_x_account_y_session_{session}"),
         };
         let mut body = unheard(conversation, turn);
@@ -189,7 +201,8 @@ async fn what_is_new_with_every_request_names_no_conversation() {
     let (first, other) = (chat("hello"), chat("good evening"));
     let plain = conversation(&fleet, "", &first).await;
     for name in ["x-request-id", "x-client-request-id", "traceparent", "x-trace-id", "user"] {
-        let named = conversation(&fleet, &format!("{name}: {}\r\n", fastrand::u64(..)), &first).await;
+        let named =
+            conversation(&fleet, &format!("{name}: {}\r\n", fastrand::u64(..)), &first).await;
         assert_eq!(named, plain, "{name}");
     }
     let mut of_everybody = first.clone();

@@ -49,15 +49,19 @@ async fn comes_home(persona: Persona, path: &str, spell: Spell) {
                 homes.push((backend, blocks));
             } else {
                 let home = &mut homes[conversation as usize];
-                assert_eq!(backend, home.0, "turn {turn} of {conversation}, seed {seed}: {expected}");
+                assert_eq!(
+                    backend, home.0,
+                    "turn {turn} of {conversation}, seed {seed}: {expected}"
+                );
                 home.1 = blocks;
             }
         }
     }
     let states: Vec<_> = fleet.alive().map(SimEngine::state).collect();
-    let (cached, prompt): (u64, u64) =
-        states.iter().map(|state| (state.cached_tokens, state.prompt_tokens)).fold(
-            (0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let (cached, prompt): (u64, u64) = states
+        .iter()
+        .map(|state| (state.cached_tokens, state.prompt_tokens))
+        .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     // Each turn adds to the one before, so most of what is sent was sent before.
     assert!(cached * 2 > prompt, "the engines found {cached} of {prompt} tokens cached");
     let first = &homes[0].0;
@@ -173,7 +177,9 @@ async fn a_system_text_and_the_same_as_one_block_are_equal() {
         let whole = body["system"][2]["text"].take();
         body["system"] = match ask.turn % 2 {
             0 => whole,
-            _ => json!([{ "type": "text", "text": whole, "cache_control": { "type": "ephemeral" } }]),
+            _ => {
+                json!([{ "type": "text", "text": whole, "cache_control": { "type": "ephemeral" } }])
+            }
         };
         body.to_string()
     })
@@ -185,7 +191,8 @@ async fn system_messages_in_the_middle_stay_where_they_are() {
     comes_home(Persona::Vllm, "/v1/messages", |mut ask| {
         let mut body = claude(&mut ask);
         let messages = body["messages"].as_array_mut().expect("a list");
-        let note = |at: usize| json!({ "role": "system", "content": format!("{at} tokens are left") });
+        let note =
+            |at: usize| json!({ "role": "system", "content": format!("{at} tokens are left") });
         // One after every user turn so far, appended when that turn was new.
         let noted = messages.drain(..).enumerate().flat_map(|(at, message)| {
             let note = (message["role"] == "user").then(|| note(at));
@@ -240,13 +247,15 @@ fn open_ai(ask: &mut Ask) -> Value {
         let id = format!("call_{conversation}_{past}");
         messages.push(json!({ "role": "assistant", "content": null, "tool_calls": [{ "id": id,
             "type": "function", "function": { "name": "Read", "arguments": "{\"path\":\"a.rs\"}" } }] }));
-        messages.push(json!({ "role": "tool", "tool_call_id": id, "content": prose(70 + past, 900) }));
+        messages
+            .push(json!({ "role": "tool", "tool_call_id": id, "content": prose(70 + past, 900) }));
     }
     let tool = |tool: &Value| {
         json!({ "type": "function", "function": { "name": tool["name"],
             "description": tool["description"], "parameters": tool["input_schema"] } })
     };
-    let tools: Vec<Value> = tools(*conversation).as_array().expect("a list").iter().map(tool).collect();
+    let tools: Vec<Value> =
+        tools(*conversation).as_array().expect("a list").iter().map(tool).collect();
     json!({ "messages": messages, "model": "sim", "tools": tools, "temperature": 0.7 })
 }
 
@@ -256,7 +265,8 @@ fn codex(ask: &mut Ask) -> Value {
     let mut input = vec![json!({ "type": "message", "role": "user", "content": [
         { "type": "input_text", "text": format!("cwd /p/{conversation} {}", prose(30 + *conversation, 3_000)) }] })];
     for past in 0..*turn {
-        input.push(json!({ "type": "function_call", "call_id": format!("c{past}"), "name": "shell",
+        input
+            .push(json!({ "type": "function_call", "call_id": format!("c{past}"), "name": "shell",
             "arguments": "{\"command\":[\"ls\"]}" }));
         input.push(json!({ "type": "function_call_output", "call_id": format!("c{past}"),
             "output": prose(90 + past, 900) }));
@@ -394,7 +404,8 @@ fn write_text_oddly(text: &str, dice: &mut Rng, out: &mut String) {
                 let mut units = [0; 2];
                 for unit in letter.encode_utf16(&mut units) {
                     let upper = dice.bool();
-                    let hex = if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") };
+                    let hex =
+                        if upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") };
                     out.push_str(&hex);
                 }
             }
