@@ -211,15 +211,14 @@ async fn an_engine_that_was_full_for_a_moment_is_asked_again_while_the_other_is_
 
 /// A pool in which one long reply fits, and two do not.
 fn narrow() -> EngineOptions {
-    let mut options =
-        EngineOptions { reply: ReplyLength::fixed(1_500), ..engine(Persona::LlamaCpp) };
-    options.params = options.params.with_kv_tokens(2_048);
+    let mut options = EngineOptions { reply: ReplyLength::fixed(600), ..engine(Persona::LlamaCpp) };
+    options.params = options.params.with_kv_tokens(1_024);
     options
 }
 
 fn long_reply() -> Value {
     let mut body = chat("tell me more");
-    body["max_tokens"] = json!(1_500);
+    body["max_tokens"] = json!(600);
     body
 }
 

@@ -151,7 +151,7 @@ async fn say_everything(process: &Process, canary: &str) -> usize {
 async fn what_was_said_is_found_nowhere_but_at_the_engine() {
     let canary = canary();
     let engine = parrot(&canary).await;
-    let settings = "[limits]\nbody_bytes_max = \"64KiB\"\n[log]\naccess = \"{folder}/access.log\"\nlevel = \"debug\"\n";
+    let settings = "[limits]\nbody_bytes_max = \"64KiB\"\n[timeouts]\ndrain_grace_ms = 0\n[log]\naccess = \"{folder}/access.log\"\nlevel = \"debug\"\n";
     let text = config_text(&[engine.url()], settings);
     let mut process = Process::start("the_proxy_as_a_process", &text).await;
     settled("it is ready", async || (process.admin("/readyz").await.0 == 200).then_some(())).await;
@@ -205,7 +205,7 @@ fn contains(bytes: &[u8], word: &str) -> bool {
 #[tokio::test]
 async fn the_fingerprint_key_is_never_told() {
     let engine = parrot("nothing").await;
-    let settings = "[routing]\nfingerprint_key = \"0123456789abcdef\"\n[log]\naccess = \"stdout\"\nlevel = \"debug\"\n";
+    let settings = "[routing]\nfingerprint_key = \"0123456789abcdef\"\n[timeouts]\ndrain_grace_ms = 0\n[log]\naccess = \"stdout\"\nlevel = \"debug\"\n";
     let mut process =
         Process::start("the_proxy_as_a_process", &config_text(&[engine.url()], settings)).await;
     process.client().await.ask("/v1/chat/completions", &crate::said::chat("hello")).await;
