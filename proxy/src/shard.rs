@@ -254,3 +254,31 @@ impl<F: Future> Future for Caught<F> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use super::*;
+
+    fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
+        pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_panic_while_serving_becomes_an_error_of_that_connection() {
+        let connection = async {
+            std::future::ready(()).await;
+            panic!("a bug met by one connection");
+        };
+        assert!(matches!(poll_once(Caught(Box::pin(connection))), Poll::Ready(Err(()))));
+    }
+
+    #[test]
+    fn what_does_not_panic_is_passed_through() {
+        assert!(matches!(poll_once(Caught(Box::pin(async { 7 }))), Poll::Ready(Ok(7))));
+        let waits = std::future::pending::<()>();
+        assert!(poll_once(Caught(Box::pin(waits))).is_pending());
+    }
+}
