@@ -6,7 +6,7 @@ use loadgen::engine::{Persona, SimEngine};
 use serde_json::{Value, json};
 use tests::harness::{Client, Fleet, Proxy, settled};
 
-use crate::said::{Talk, chat, chat_stream, prose};
+use crate::said::{Talk, chat, chat_stream, prose, streamed};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -142,6 +142,56 @@ async fn what_was_predicted_is_what_the_engines_report() {
     assert_eq!(total("shearwater_evictions_seen_total"), 0.0);
     let ratio = total("shearwater_cache_hit_ratio");
     assert!((ratio - cached as f64 / prompt as f64).abs() < 0.05, "{ratio}");
+}
+
+/// The same prompt, and then more of it, in each dialect.
+fn growing(dialect: &str, turn: usize) -> Value {
+    let role = |at: usize| if at.is_multiple_of(2) { "user" } else { "assistant" };
+    let message = |at: usize| json!({ "role": role(at), "content": prose(at as u64, 3_000) });
+    let said: Vec<Value> = (0..=2 * turn).map(message).collect();
+    match dialect {
+        "/v1/responses" => json!({ "model": "sim", "input": said }),
+        "/v1/completions" => {
+            let text: String = (0..=turn).map(|at| prose(at as u64, 3_000)).collect();
+            json!({ "model": "sim", "prompt": text })
+        }
+        _ => json!({ "model": "sim", "max_tokens": 9, "messages": said }),
+    }
+}
+
+#[tokio::test]
+async fn tokens_are_read_alike_from_every_engine_in_every_dialect() {
+    let dialects = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"];
+    for persona in [Persona::Vllm, Persona::Sglang, Persona::LlamaCpp] {
+        for dialect in dialects {
+            for streams in [false, true] {
+                let fleet = Fleet::of(1, persona, "").await;
+                for turn in 0..3 {
+                    let mut body = growing(dialect, turn);
+                    if streams {
+                        body = streamed(body);
+                        body["stream_options"] = json!({ "include_usage": true });
+                    }
+                    let reply = fleet.proxy.client().await.ask(dialect, &body).await;
+                    assert_eq!(reply.status, 200, "{}", reply.text());
+                    fleet.proxy.explained(&reply).await;
+                }
+                let text = counted(&fleet.proxy, 3.0).await;
+                let total =
+                    |name: &str| samples(&text, name).iter().map(|one| one.value).sum::<f64>();
+                let told = total("shearwater_prompt_tokens_total");
+                let cached = total("shearwater_cached_tokens_reported_total");
+                let state = fleet.engine("b0").state();
+                let true_figures = (state.prompt_tokens as f64, state.cached_tokens as f64);
+                assert_eq!((told, cached), true_figures, "{persona} {dialect} {streams}");
+                assert_eq!(
+                    total("shearwater_evictions_seen_total"),
+                    0.0,
+                    "{persona} {dialect} {streams}"
+                );
+            }
+        }
+    }
 }
 
 #[tokio::test]
