@@ -1,6 +1,8 @@
 //! One conversation, spelled as its client spells it: differently every time. Each turn is sent by another caller, so
 //! that nothing but the prompt's own prefix can bring it home.
 
+use std::io::Write;
+
 use fastrand::Rng;
 use loadgen::engine::{Persona, SimEngine};
 use serde_json::{Map, Value, json};
@@ -340,6 +342,25 @@ async fn prompts_that_differ_only_in_an_image_share_nothing_behind_it() {
     };
     settled("the first is learned", async || held(1).await.filter(|blocks| *blocks > 20)).await;
     assert_eq!(held(2).await, Some(0));
+}
+
+#[tokio::test]
+async fn a_compressed_prompt_is_the_same_prompt() {
+    let fleet = Fleet::of(1, Persona::Vllm, "").await;
+    let path = "/v1/chat/completions";
+    let body = open_ai(&mut Ask { conversation: 1, turn: 2, dice: Rng::with_seed(1) });
+    assert_eq!(fleet.proxy.client().await.ask(path, &body).await.status, 200);
+    let plain = body.to_string().into_bytes();
+    let told = async || fleet.proxy.dry_run(path, "", &plain).await;
+    let expected = learned(told, 40).await.unwrap_or_else(|told| panic!("{told}"));
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(&plain).expect("into memory");
+    let gzip = gzip.finish().expect("into memory");
+    let zstd = zstd::bulk::compress(&plain, 3).expect("into memory");
+    for (name, bytes) in [("gzip", gzip), ("zstd", zstd)] {
+        let line = format!("Content-Encoding: {name}\r\n");
+        assert_eq!(fleet.proxy.dry_run(path, &line, &bytes).await, expected, "{name}");
+    }
 }
 
 /// The same value with the members of every object in another order.

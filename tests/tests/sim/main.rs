@@ -54,7 +54,7 @@ fn scenario(seed: u64) -> Scenario {
         policy,
         backends: rng.u16(2..8),
         shards: rng.usize(1..4),
-        conversations_max: [20, 40, 120][rng.usize(0..3)],
+        conversations_max: [20, 40, 80][rng.usize(0..3)],
         steps: STEPS,
         faults: true,
         plant: None,
