@@ -134,14 +134,9 @@ impl Client {
     }
 
     async fn read(&mut self) -> bool {
-        let mut chunk = [0_u8; 64 * 1024];
-        match self.stream.read(&mut chunk).await {
-            Ok(0) | Err(_) => false,
-            Ok(count) => {
-                self.buffer.extend_from_slice(&chunk[..count]);
-                true
-            }
-        }
+        // Into the heap: an array here would be part of every future that awaits this one.
+        self.buffer.reserve(64 * 1024);
+        matches!(self.stream.read_buf(&mut self.buffer).await, Ok(1..))
     }
 
     async fn read_reply(&mut self, to_head: bool) -> Reply {

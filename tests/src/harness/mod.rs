@@ -1,15 +1,19 @@
-//! A proxy, scripted backends and raw clients, so that tests read as sentences.
+//! A proxy, scripted and simulated backends, and raw clients, so that tests read as sentences.
 //!
 //! Everything listens on ports the system chose, waits on events with a deadline, and never sleeps for a
 //! result.
 
 pub mod backend;
 pub mod client;
+pub mod fleet;
+pub mod process;
 pub mod proxy;
 
 pub use backend::{Conn, Script};
 pub use client::{Client, Reply};
-pub use proxy::{Proxy, eventually};
+pub use fleet::{Fleet, engine};
+pub use process::Process;
+pub use proxy::{Proxy, config_text, eventually, settled};
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use proxy::start::{Running, StartOptions, start};
 use serde_json::Value;
 
 use super::PATIENCE;
-use super::client::Client;
+use super::client::{Client, Reply};
 
 /// A running proxy; stopped when dropped.
 #[derive(Debug)]
@@ -23,19 +23,12 @@ pub struct Proxy {
 impl Proxy {
     /// Before these backends, with `settings` (TOML, keys of the top level first) on top of the defaults.
     pub fn start(backends: &[String], settings: &str) -> Proxy {
-        let mut text = String::from("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n");
-        text.push_str(settings);
-        if !settings.contains("[log]") {
-            text.push_str("\n[log]\naccess = \"off\"\n");
-        }
-        for (number, url) in backends.iter().enumerate() {
-            let named = format!("\n[[backend]]\nname = \"b{number}\"\nurl = \"{url}\"\n");
-            text.push_str(&named);
-            if !settings.contains("# detect") {
-                text.push_str("kind = \"vllm\"\nmodels = [\"sim\"]\n");
-            }
-        }
-        let config = Config::parse("test", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        Proxy::of_config(&config_text(backends, settings))
+    }
+
+    /// As this file says.
+    pub fn of_config(text: &str) -> Proxy {
+        let config = Config::parse("test", text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let running = start(config, StartOptions { take_signals: false }).expect("it starts");
         let listen = running.listen[0];
         let admin = running.admin;
@@ -101,6 +94,39 @@ impl Proxy {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
     }
 
+    /// What it believes of its backends, once that is so.
+    pub async fn believes(&self, what: &str, holds: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        settled(what, async || {
+            let all = self.admin_json("/admin/backends").await;
+            let all = all["backends"].as_array().expect("a list").clone();
+            holds(&all).then_some(all)
+        })
+        .await
+    }
+
+    /// What it would decide for this request, without sending it.
+    pub async fn dry_run(&self, path: &str, headers: &str, body: &[u8]) -> Value {
+        let mut client = Client::connect(self.admin).await;
+        client.post_with(&format!("/admin/explain?path={path}"), headers, body).await;
+        let reply = client.reply().await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply.json()
+    }
+
+    /// The decision behind a reply, as the proxy explains it afterwards.
+    pub async fn explained(&self, reply: &Reply) -> Value {
+        let id = reply.header("x-shearwater-request-id").expect("a request id");
+        let number = id.trim_start_matches("req_");
+        settled("the decision is explained", async || {
+            let all = self.admin_json("/admin/decisions?n=1000").await;
+            let all = all["decisions"].as_array().expect("a list");
+            let known =
+                |one: &&Value| one["request_id"].as_str().is_some_and(|id| id.ends_with(number));
+            all.iter().find(known).cloned()
+        })
+        .await
+    }
+
     /// Drains it, as a signal would.
     pub fn stop(mut self) {
         if let Some(running) = self.running.take() {
@@ -121,6 +147,35 @@ impl Drop for Proxy {
             // Waiting for the end on a runtime's thread could hold up the test's own tasks.
             drop(std::thread::spawn(move || running.wait()));
         }
+    }
+}
+
+/// The text of a configuration: these backends, and `settings` on top of the defaults.
+pub fn config_text(backends: &[String], settings: &str) -> String {
+    let mut text = String::from("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n");
+    text.push_str(settings);
+    if !settings.contains("[log]") {
+        text.push_str("\n[log]\naccess = \"off\"\nlevel = \"error\"\n");
+    }
+    for (number, url) in backends.iter().enumerate() {
+        let named = format!("\n[[backend]]\nname = \"b{number}\"\nurl = \"{url}\"\n");
+        text.push_str(&named);
+        if !settings.contains("# detect") {
+            text.push_str("kind = \"vllm\"\nmodels = [\"sim\"]\n");
+        }
+    }
+    text
+}
+
+/// Waits until `look` finds something, looking again and again, and fails with `what` if it never does.
+pub async fn settled<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let give_up = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(tokio::time::Instant::now() < give_up, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

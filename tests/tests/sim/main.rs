@@ -12,7 +12,13 @@ mod shadow;
 mod traffic;
 mod world;
 
-use index::PolicyKind;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+
+use index::{Millis, PolicyKind};
+use proxy::wait::WaitRoom;
 use shadow::{Checked, Violation};
 use world::{Counts, Plant, Scenario, World, fleet};
 
@@ -48,7 +54,7 @@ fn scenario(seed: u64) -> Scenario {
         policy,
         backends: rng.u16(2..8),
         shards: rng.usize(1..4),
-        conversations_max: [20, 40, 120][rng.usize(0..3)],
+        conversations_max: [20, 40, 80][rng.usize(0..3)],
         steps: STEPS,
         faults: true,
         plant: None,
@@ -152,4 +158,28 @@ fn the_default_policy_finds_what_is_cached_and_round_robin_does_not() {
     let round_robin = hit_ratio(PolicyKind::RoundRobin);
     assert!(cost > 0.7, "cost {cost}");
     assert!(cost > round_robin + 0.15, "cost {cost}, round robin {round_robin}");
+}
+
+/// Notes its name when it is woken.
+struct Named(&'static str, Arc<Mutex<Vec<&'static str>>>);
+
+impl Wake for Named {
+    fn wake(self: Arc<Self>) {
+        self.1.lock().expect("nobody panics holding it").push(self.0);
+    }
+}
+
+#[test]
+fn those_called_in_one_pulse_look_in_the_order_of_their_rank() {
+    let (room, woken) = (Rc::new(WaitRoom::default()), Arc::default());
+    let work = [("giant", 90_000), ("small", 700), ("middle", 9_000), ("tiny", 7)];
+    let tickets = work.map(|(name, tokens)| (name, room.enter(tokens, Millis(0))));
+    for (name, ticket) in &tickets {
+        let waker = Waker::from(Arc::new(Named(name, Arc::clone(&woken))));
+        assert!(pin!(ticket.called()).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    room.pulse(Millis(1));
+    // Whoever looks first takes the room there is.
+    let order = woken.lock().expect("nobody panics holding it").clone();
+    assert_eq!(order, ["tiny", "small", "middle", "giant"]);
 }

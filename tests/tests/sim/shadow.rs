@@ -136,7 +136,10 @@ impl Shadow {
 
     /// Whether the backend may be given this request, capacity aside.
     fn may_take(&self, id: BackendId, request: &Request, pool: &BackendSet) -> bool {
-        pool.contains(id) && !request.excluded().contains(id) && self.backends[id.index()].admits()
+        pool.contains(id)
+            && !request.broken.contains(id)
+            && !request.busy.contains(id)
+            && self.backends[id.index()].admits()
     }
 
     /// Whether anybody could take this request now.

@@ -1,0 +1,115 @@
+//! The proxy as a process of its own, for what only a process has: signals, standard streams, an exit.
+//!
+//! No second program is needed: the test binary starts itself again and, told so by its environment, serves instead of
+//! testing. Such a binary has a test that calls [`serve_if_told`] and nothing else.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use config::Config;
+use proxy::start::{StartOptions, start};
+
+use super::{Client, settled};
+
+/// The environment variable that names the configuration to serve.
+const SERVE: &str = "SHEARWATER_TEST_SERVE";
+
+/// Serves, if this process was started for it; returns when it has drained.
+pub fn serve_if_told() {
+    let Some(path) = std::env::var_os(SERVE) else { return };
+    let config = Config::load(Path::new(&path)).unwrap_or_else(|error| panic!("{error}"));
+    start(config, StartOptions { take_signals: true }).expect("it starts").announce_and_wait();
+}
+
+/// A running proxy process; killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    folder: PathBuf,
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where operators connect.
+    pub admin: SocketAddr,
+}
+
+impl Process {
+    /// Starts a proxy from this text of a configuration file. `{folder}` in it stands for a folder of the process's
+    /// own. `test` names the test of this binary that calls [`serve_if_told`].
+    pub async fn start(test: &str, text: &str) -> Process {
+        let name = format!("shearwater-test-{}-{:016x}", std::process::id(), fastrand::u64(..));
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir(&folder).expect("a folder");
+        let config = folder.join("shearwater.toml");
+        let text = text.replace("{folder}", &folder.to_string_lossy());
+        fs::write(&config, text).expect("a file");
+        let stream = |name: &str| Stdio::from(File::create(folder.join(name)).expect("a file"));
+        let child = Command::new(std::env::current_exe().expect("this binary"))
+            .args([test, "--exact", "--nocapture"])
+            .env(SERVE, &config)
+            .stdin(Stdio::null())
+            .stdout(stream("stdout"))
+            .stderr(stream("stderr"))
+            .spawn()
+            .expect("it starts");
+        let (listen, admin) = announced(&folder).await;
+        Process { child, folder, listen, admin }
+    }
+
+    /// A new client connection.
+    pub async fn client(&self) -> Client {
+        Client::connect(self.listen).await
+    }
+
+    /// A GET on the admin address: status and body.
+    pub async fn admin(&self, path: &str) -> (u16, String) {
+        let reply = Client::connect(self.admin).await.get(path).await;
+        (reply.status, reply.text())
+    }
+
+    /// What it wrote to a file of its folder: `stdout`, `stderr`, or another that it was told to write.
+    pub fn wrote(&self, name: &str) -> String {
+        let bytes = fs::read(self.folder.join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Sends it the signal to stop.
+    pub fn terminate(&self) {
+        let sent = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
+        assert!(sent.is_ok_and(|status| status.success()), "it runs");
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Waits for its end.
+    pub async fn ended(&mut self) -> ExitStatus {
+        settled("the process ends", async || self.child.try_wait().expect("a child")).await
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended, and the folder may be in use for a moment longer: neither is a failure of the test.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The addresses it says it listens on.
+async fn announced(folder: &Path) -> (SocketAddr, SocketAddr) {
+    settled("the process says where it listens", async || {
+        let said = fs::read_to_string(folder.join("stderr")).ok()?;
+        let line = said.lines().find(|line| line.contains("listening on "))?;
+        let after = |mark: &str| {
+            let (_, rest) = line.split_once(mark)?;
+            rest.split([',', ' ']).next()?.parse().ok()
+        };
+        Some((after("listening on ")?, after("admin on ")?))
+    })
+    .await
+}
