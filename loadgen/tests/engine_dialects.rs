@@ -128,17 +128,19 @@ async fn the_first_and_last_message_events_differ_by_engine() {
 }
 
 #[tokio::test]
-async fn only_llamacpp_leaves_cached_tokens_out_of_a_messages_input_tokens() {
+async fn a_messages_prompt_is_the_sum_of_its_input_and_of_what_was_read_and_written_to_cache() {
     let long = json!({"model": "sim", "max_tokens": 9, "messages": [
         {"role": "user", "content": "shearwater ".repeat(100)}]});
     for persona in ENGINES {
         let (engine, cold) = with(persona, "/v1/messages", &long).await;
         let warm = post(&engine, "/v1/messages", &long).await.json();
-        let input = |reply: &Value| reply["usage"]["input_tokens"].as_u64().unwrap();
-        let cached = warm["usage"]["cache_read_input_tokens"].as_u64().unwrap();
-        assert!(cached > 200, "{persona}: {cached}");
-        let excluded = if persona == Persona::LlamaCpp { cached } else { 0 };
-        assert_eq!(input(&warm) + excluded, input(&cold.json()), "{persona}");
+        let sum = |reply: &Value| {
+            let names = ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"];
+            names.iter().filter_map(|name| reply["usage"][name].as_u64()).sum::<u64>()
+        };
+        assert!(warm["usage"]["cache_read_input_tokens"].as_u64() > Some(200), "{persona}: {warm}");
+        assert_eq!(sum(&warm), sum(&cold.json()), "{persona}");
+        assert_eq!(2 * sum(&warm), engine.state().prompt_tokens, "{persona}");
     }
 }
 

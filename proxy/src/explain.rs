@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use index::{BackendId, Candidate, Decision, Refusal, Rejected, Score, Verdict};
 use serde_json::{Map, Value, json};
 
+use crate::answer;
 use crate::clock;
 use crate::published::Upstream;
 use crate::record::Record;
@@ -72,7 +73,7 @@ impl Explained {
     /// As shown at the admin address.
     pub fn json(&self, upstreams: &[Upstream]) -> Value {
         json!({
-            "request_id": request_id(self.request_id),
+            "request_id": answer::request_id(self.request_id),
             "time": clock::rfc3339(self.wall_ms),
             "api": self.api,
             "model": self.model,
@@ -125,11 +126,6 @@ impl DecisionRing {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Explained>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A request's number as clients and logs see it.
-pub fn request_id(id: u64) -> String {
-    format!("{id:016x}")
 }
 
 /// Half of a hash: enough to tell conversations of one log apart, and of no use for anything else.

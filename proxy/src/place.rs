@@ -11,7 +11,7 @@ use index::{BackendId, BackendSet, Decision, Nowhere, Reservation};
 
 use crate::alarm::{Alarm, Raced, race};
 use crate::answer::Situation;
-use crate::clock;
+use crate::clock::{self, Micros};
 use crate::limits::BUSY_PAUSE_MS;
 use crate::plan::{self, Plan};
 use crate::shard::Shard;
@@ -69,10 +69,18 @@ pub struct Excluded {
     /// Tried and broken: for good.
     pub broken: BackendSet,
     /// Said they were full: for a pause.
-    pub busy: BackendSet,
+    busy: BackendSet,
+    /// When those may be asked again.
+    busy_until: Micros,
 }
 
 impl Excluded {
+    /// A backend said it was full: it is left alone for a pause, counted from now.
+    pub fn note_busy(&mut self, backend: BackendId) {
+        self.busy.insert(backend);
+        self.busy_until = Micros(clock::now().0.saturating_add(BUSY_PAUSE_MS * 1000));
+    }
+
     fn all(&self) -> BackendSet {
         let mut all = self.broken.clone();
         all.union(&self.busy);
@@ -93,6 +101,8 @@ pub async fn place<W: Future<Output = ()>>(
     mut gone: Pin<&mut W>,
 ) -> Result<Placement, Unplaced> {
     let mut queued: Option<Queued> = None;
+    // Taken from the clock each time, not added up look by look: roundings of many looks add up too.
+    let (waited_before, entered) = (*waited_ms, clock::now());
     loop {
         let tried = try_place(shard, plan, &excluded.all(), *waited_ms);
         let (full, decision) = match tried {
@@ -120,16 +130,15 @@ pub async fn place<W: Future<Output = ()>>(
         };
         if !excluded.busy.is_empty() {
             // Whoever said it was full may be asked again by then, whatever the others do.
-            pause = pause.min(BUSY_PAUSE_MS);
+            pause = pause.min(excluded.busy_until.since(clock::now()).div_ceil(1000).max(1));
         }
-        let began = clock::now();
-        alarm.set(began.millis(), pause);
+        alarm.set(clock::now().millis(), pause);
         if race(alarm, gone.as_mut(), place.ticket.called()).await == Raced::Gone {
             return Err(Unplaced::ClientGone);
         }
         let now = clock::now();
-        *waited_ms += now.since(began).div_ceil(1000);
-        if now.since(began) >= BUSY_PAUSE_MS * 1000 {
+        *waited_ms = waited_before + now.since(entered) / 1000;
+        if now >= excluded.busy_until {
             excluded.busy = BackendSet::default();
         }
         queued = Some(place);
@@ -205,8 +214,10 @@ impl Queued {
     fn enter(shard: &Rc<Shard>, plan: &Plan, decision: Option<&Decision>) -> Option<Queued> {
         let max = usize::try_from(shard.shared.config.routing.queue_max).unwrap_or(usize::MAX);
         let counted = Counted::take(&shard.shared.waiting, max)?;
-        let cached = decision.map_or(0, |decision| decision.predicted_cached_tokens);
-        let uncached = (plan.canonical_bytes / 4).saturating_sub(cached);
+        // Nobody was chosen, so what counts is what the best of them holds.
+        let block_bytes = u64::from(shard.shared.config.routing.block_bytes);
+        let held = decision.map_or(0, |decision| u64::from(decision.deepest_blocks) * block_bytes);
+        let uncached = plan.canonical_bytes.saturating_sub(held) / 4;
         let ticket = shard.room.enter(uncached, clock::now().millis());
         shard.keep_pulsing();
         Some(Queued { ticket, _counted: counted })

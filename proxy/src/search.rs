@@ -123,7 +123,7 @@ impl Exchange<'_> {
         match held.reply.class() {
             ReplyClass::Busy => {
                 self.shard.stats.add(Count::BusyAnswers, 1);
-                search.excluded.busy.insert(backend);
+                search.excluded.note_busy(backend);
                 None
             }
             ReplyClass::Broken => {

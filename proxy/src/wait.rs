@@ -71,7 +71,10 @@ impl WaitRoom {
         if count < order.len() {
             order.select_nth_unstable_by_key(count - 1, |waiter| waiter.rank(now));
         }
-        for waiter in order.iter().take(count) {
+        // Whoever is called first looks first, and takes the room there is.
+        order.truncate(count);
+        order.sort_unstable_by_key(|waiter| waiter.rank(now));
+        for waiter in &order {
             waiter.call();
         }
     }

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use crate::answer;
 use crate::clock::{Micros, rfc3339};
 use crate::explain;
 use crate::published::Upstream;
@@ -70,7 +71,7 @@ impl Line {
         let decision = record.decision.as_deref();
         Line {
             time: rfc3339(wall_ms),
-            request_id: explain::request_id(record.request_id),
+            request_id: answer::request_id(record.request_id),
             method: record.method,
             path: record.path.to_string(),
             api: record.api.name(),

@@ -70,7 +70,8 @@ pub(crate) fn responses(facts: &Facts, done: &Done) -> Value {
     }
 }
 
-/// `usage` of a whole `/v1/messages` reply. Only llama.cpp leaves the cached tokens out of `input_tokens`.
+/// `usage` of a whole `/v1/messages` reply: by Anthropic's definition the prompt is the sum of `input_tokens` and both
+/// cache members, and all three engines keep to it.
 pub(crate) fn messages(facts: &Facts, done: &Done) -> Value {
     let (prompt, reply) = (facts.prompt_tokens, done.produced);
     let cached = if told(facts) { done.cached } else { 0 };
@@ -79,11 +80,16 @@ pub(crate) fn messages(facts: &Facts, done: &Done) -> Value {
             json!({"cache_read_input_tokens": cached, "input_tokens": prompt - cached,
             "output_tokens": reply})
         }
-        Persona::Vllm => json!({"input_tokens": prompt, "output_tokens": reply,
-            "cache_creation_input_tokens": facts.block_tokens.saturating_sub(done.cached),
-            "cache_read_input_tokens": cached}),
-        Persona::Sglang | Persona::OpenAi => json!({"input_tokens": prompt, "output_tokens": reply,
-            "cache_read_input_tokens": cached}),
+        Persona::Vllm if !facts.report_cached => {
+            json!({"input_tokens": prompt, "output_tokens": reply})
+        }
+        Persona::Vllm => {
+            let created = facts.block_tokens.saturating_sub(done.cached);
+            json!({"input_tokens": prompt.saturating_sub(cached + created), "output_tokens": reply,
+            "cache_creation_input_tokens": created, "cache_read_input_tokens": cached})
+        }
+        Persona::Sglang | Persona::OpenAi => json!({"input_tokens": prompt - cached,
+            "output_tokens": reply, "cache_read_input_tokens": cached}),
     }
 }
 
