@@ -6,6 +6,7 @@ mod connections;
 mod death;
 mod dialects;
 mod draining;
+mod evidence;
 mod figures;
 mod full;
 mod queueing;
