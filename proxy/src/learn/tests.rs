@@ -215,7 +215,7 @@ fn log_lines(format: &str, records: impl Fn(&'static Published) -> Vec<Record>) 
 fn a_json_line_says_who_served_it_when_and_how_well_it_was_predicted() {
     let lines = log_lines("json", |shared| vec![record(shared, usage(960))]);
     let line: Value = serde_json::from_str(lines.first().unwrap()).unwrap();
-    assert_eq!(line["request_id"], "0000000000000abc");
+    assert_eq!(line["request_id"], "req_0000000000000abc");
     assert_eq!((&line["backend"], &line["status"]), (&"a".into(), &200.into()));
     assert_eq!((&line["end"], &line["api"]), (&"complete".into(), &"chat_completions".into()));
     assert_eq!((&line["body_ms"], &line["first_byte_ms"]), (&1.0.into(), &60.0.into()));
@@ -280,7 +280,7 @@ fn decisions_are_explained_newest_first_with_what_was_reported() {
     }
     let shown = eventually("three decisions", || {
         let shown = side.json("/admin/decisions?n=2");
-        let newest = shown.pointer("/decisions/0/request_id")?.as_str()? == "0000000000000003";
+        let newest = shown.pointer("/decisions/0/request_id")?.as_str()? == "req_0000000000000003";
         newest.then_some(shown)
     });
     assert_eq!(shown["decisions"].as_array().map(Vec::len), Some(2));

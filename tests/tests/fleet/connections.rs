@@ -58,8 +58,9 @@ async fn an_engine_that_closes_after_a_hundred_requests_fails_nobody() {
     assert_eq!(failed, [""; 0]);
     let state = fleet.engine("b0").state();
     assert_eq!(state.finished, 260);
-    // One for the two of them at a time, apart from those of the control thread.
-    assert!(state.connections < 100, "{} connections were opened", state.connections);
+    // Far fewer than requests, those of the control thread included; how many depends on how long a busy machine
+    // leaves them idle.
+    assert!(state.connections < 200, "{} connections were opened", state.connections);
 }
 
 #[tokio::test]

@@ -213,6 +213,8 @@ async fn an_engine_that_was_full_for_a_moment_is_asked_again_while_the_other_is_
 fn narrow() -> EngineOptions {
     let mut options = EngineOptions { reply: ReplyLength::fixed(600), ..engine(Persona::LlamaCpp) };
     options.params = options.params.with_kv_tokens(1_024);
+    // Slow enough for two replies to overlap on a busy machine.
+    options.params.decode_tps = 400.0;
     options
 }
 
@@ -242,6 +244,7 @@ async fn llamacpp_whose_pool_ran_out_is_busy_and_not_broken() {
     // Somebody else uses the engine, past us: together the two outgrow the pool, and the engine fails both.
     let mut other = Client::connect(fleet.engine("b0").addr()).await;
     other.post(CHAT, &long_reply()).await;
+    eventually("the other one runs", || fleet.engine("b0").state().running == 1).await;
     let reply = fleet.proxy.client().await.ask(CHAT, &long_reply()).await;
     assert_eq!(other.reply().await.status, 500);
     assert_eq!(reply.status, 200, "{}", reply.text());

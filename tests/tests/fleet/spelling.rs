@@ -363,8 +363,16 @@ async fn a_compressed_prompt_is_the_same_prompt() {
     let zstd = zstd::bulk::compress(&plain, 3).expect("into memory");
     for (name, bytes) in [("gzip", gzip), ("zstd", zstd)] {
         let line = format!("Content-Encoding: {name}\r\n");
-        assert_eq!(fleet.proxy.dry_run(path, &line, &bytes).await, expected, "{name}");
+        let told = fleet.proxy.dry_run(path, &line, &bytes).await;
+        assert_eq!(prompt_of(&told), prompt_of(&expected), "{name}");
     }
+}
+
+/// What a dry run says of the prompt itself. Its tokens are an estimate that replies go on improving.
+fn prompt_of(told: &Value) -> [&Value; 5] {
+    let decision = &told["decision"];
+    let held = &decision["overlap_blocks"];
+    [&told["model"], &told["canonical_bytes"], &told["blocks"], &told["conversation"], held]
 }
 
 /// The same value with the members of every object in another order.
