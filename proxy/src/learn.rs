@@ -27,7 +27,7 @@ use crate::insight::{IndexFigures, Insight};
 use crate::limits::{LEARN_BATCH_MAX, LEARN_CHORES_MS, LEARN_PAUSE_MAX_MS, LEARN_PAUSE_MIN_MS};
 use crate::published::{Learned, Published};
 use crate::record::{Note, Record};
-use evidence::Lesson;
+use evidence::{Lesson, Scale};
 
 /// The running learn thread.
 #[derive(Debug)]
@@ -187,11 +187,11 @@ impl Learner {
         {
             upstream.note_alive(record.times.end.millis());
         }
+        // Judged by what was known before it: its own density must not vouch for itself.
+        let lesson = evidence::lesson(record, self.scale(record, backend));
         if evidence::succeeded(record) {
             self.learn_ratio(record);
         }
-        let page_tokens = self.insight.backend(backend).map_or(1, |seen| seen.page_tokens());
-        let lesson = evidence::lesson(record, page_tokens, self.shared.config.routing.block_bytes);
         let blocks = std::mem::take(&mut record.blocks);
         self.apply(lesson, backend, blocks, record.times.end);
         lesson
@@ -226,6 +226,16 @@ impl Learner {
         if let Some(blocks) = again {
             // It has computed the whole prompt meanwhile.
             self.writer.apply(Observation::Stored { backend, blocks, at });
+        }
+    }
+
+    fn scale(&self, record: &Record, backend: BackendId) -> Scale {
+        let routes = self.shared.routes.load();
+        let pool = record.model.as_deref().and_then(|model| routes.pools.get(model));
+        Scale {
+            page_tokens: self.insight.backend(backend).map_or(1, |seen| seen.page_tokens()),
+            block_bytes: self.shared.config.routing.block_bytes,
+            bytes_per_token_milli: pool.unwrap_or(&routes.all).learned.bytes_per_token_milli(),
         }
     }
 

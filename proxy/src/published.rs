@@ -172,10 +172,15 @@ impl Default for Learned {
 }
 
 impl Learned {
+    /// Thousandths of a canonical prompt byte per token.
+    pub fn bytes_per_token_milli(&self) -> u32 {
+        // Relaxed: an estimate that stands alone.
+        self.bytes_per_token_milli.load(Ordering::Relaxed).clamp(500, 64_000)
+    }
+
     /// Canonical prompt bytes per token.
     pub fn bytes_per_token(&self) -> f32 {
-        // Relaxed: an estimate that stands alone.
-        let milli = self.bytes_per_token_milli.load(Ordering::Relaxed).clamp(500, 64_000);
+        let milli = self.bytes_per_token_milli();
         // The value is at most 64,000 and exact in an f32.
         #[allow(clippy::cast_precision_loss)]
         let milli = milli as f32;

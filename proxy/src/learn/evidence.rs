@@ -42,6 +42,19 @@ pub(crate) struct Reported {
     pub(crate) page_tokens: u32,
     /// Bytes in one block.
     pub(crate) block_bytes: u32,
+    /// Thousandths of a canonical byte that a token of this model has been learned to stand for.
+    pub(crate) bytes_per_token_milli: u32,
+}
+
+/// What is known of the engine and the model besides the record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale {
+    /// See [`Reported::page_tokens`].
+    pub(crate) page_tokens: u32,
+    /// See [`Reported::block_bytes`].
+    pub(crate) block_bytes: u32,
+    /// See [`Reported::bytes_per_token_milli`].
+    pub(crate) bytes_per_token_milli: u32,
 }
 
 /// Whether a request was answered whole and well, so that its figures can be trusted.
@@ -54,7 +67,7 @@ fn is_good(status: u16) -> bool {
 }
 
 /// What a record teaches about its blocks.
-pub(crate) fn lesson(record: &Record, page_tokens: u32, block_bytes: u32) -> Lesson {
+pub(crate) fn lesson(record: &Record, scale: Scale) -> Lesson {
     let predicted_blocks = record.decision.as_ref().map_or(0, |decision| decision.overlap_blocks);
     if record.backend.is_none() || record.blocks.is_empty() {
         return Lesson::Nothing;
@@ -75,23 +88,29 @@ pub(crate) fn lesson(record: &Record, page_tokens: u32, block_bytes: u32) -> Les
         canonical_bytes: record.canonical_bytes,
         prompt_tokens,
         cached_tokens,
-        page_tokens,
-        block_bytes,
+        page_tokens: scale.page_tokens,
+        block_bytes: scale.block_bytes,
+        bytes_per_token_milli: scale.bytes_per_token_milli,
     })
 }
 
-/// Compares prediction and report in blocks. Tokens are turned into blocks with this very prompt's
-/// bytes per token. The engine rounds down to its pages and bytes per token vary along a prompt, so a
-/// shortfall must exceed a block, a page and a sixteenth of the prediction.
+/// Compares prediction and report in blocks. The engine rounds down to its pages, and bytes per token vary
+/// along a prompt: an image is many tokens and few bytes, and what follows a template may be denser than
+/// it. So tokens are turned into bytes generously, with this prompt's own density or the model's usual
+/// one, whichever is larger, and an eighth on top; and a shortfall must still exceed a block, a page and a
+/// sixteenth of the prediction. Believing too much costs a second look; taking too much away costs every
+/// conversation that shares the blocks.
 pub(crate) fn judge(reported: &Reported) -> Lesson {
     let held =
         reported.cached_tokens.saturating_add(u64::from(reported.page_tokens.saturating_sub(1)));
     if reported.prompt_tokens == 0 || held >= reported.prompt_tokens {
         return Lesson::Confirmed;
     }
-    let bytes = u128::from(reported.canonical_bytes) * u128::from(held);
-    let per_block = u128::from(reported.prompt_tokens) * u128::from(reported.block_bytes.max(1));
-    let cached_blocks = u32::try_from(bytes / per_block).unwrap_or(u32::MAX).min(reported.blocks);
+    let own = u128::from(reported.canonical_bytes) * 1000 / u128::from(reported.prompt_tokens);
+    let density_milli = own.max(u128::from(reported.bytes_per_token_milli));
+    let bytes = (u128::from(held) * density_milli).saturating_mul(9) / 8 / 1000;
+    let cached_blocks = bytes / u128::from(reported.block_bytes.max(1));
+    let cached_blocks = u32::try_from(cached_blocks).unwrap_or(u32::MAX).min(reported.blocks);
     let predicted = u64::from(reported.predicted_blocks);
     let tolerated = u64::from(cached_blocks) + 1 + predicted / SHORTFALL_TOLERANCE_DIVISOR;
     if predicted <= tolerated {
@@ -114,6 +133,7 @@ mod tests {
             cached_tokens,
             page_tokens: 1,
             block_bytes: 100,
+            bytes_per_token_milli: 4_000,
         }
     }
 
@@ -128,16 +148,26 @@ mod tests {
     fn a_lost_prefix_is_short() {
         let lost = Lesson::Short { predicted_blocks: 30, cached_blocks: 0 };
         assert_eq!(judge(&reported(30, 0)), lost);
-        let cut = Lesson::Short { predicted_blocks: 30, cached_blocks: 20 };
+        // 500 tokens of 4 bytes are 20 blocks, and an eighth on top.
+        let cut = Lesson::Short { predicted_blocks: 30, cached_blocks: 22 };
         assert_eq!(judge(&reported(30, 500)), cut);
     }
 
     #[test]
     fn rounding_is_no_eviction() {
         assert_eq!(judge(&reported(30, 700)), Lesson::Confirmed);
-        let paged = Reported { page_tokens: 256, ..reported(38, 768) };
+        let paged = Reported { page_tokens: 256, ..reported(38, 600) };
         assert_eq!(judge(&paged), Lesson::Confirmed);
         assert_ne!(judge(&Reported { page_tokens: 16, ..paged }), Lesson::Confirmed);
+    }
+
+    #[test]
+    fn a_prompt_sparser_than_its_cached_beginning_takes_nothing_away() {
+        // 750 cached tokens of 4 bytes and an image of 2,000 tokens and no bytes to speak of.
+        let image = Reported { prompt_tokens: 3_000, ..reported(30, 750) };
+        assert_eq!(judge(&image), Lesson::Confirmed);
+        let lost = Reported { cached_tokens: 100, ..image };
+        assert_ne!(judge(&lost), Lesson::Confirmed);
     }
 
     #[test]
