@@ -1,0 +1,91 @@
+//! What the default policy has to reach, with one setting: mean time to first token and requests done, by workload, size
+//! and load, on the public traces the bars were measured on. No bar is fitted to what was reached.
+
+use super::results::Row;
+
+/// A bar.
+#[derive(Clone, Copy, Debug)]
+struct Bar {
+    trace: &'static str,
+    backends: usize,
+    capacity: usize,
+    /// How the setting of its rows begins.
+    setting: &'static str,
+    /// Mean time to first token at most this, in seconds.
+    mean: Option<f64>,
+    /// Requests done at least this.
+    done: Option<usize>,
+}
+
+/// Policies bars hold for: the default and a configured one.
+const HELD_TO_BARS: [&str; 2] = ["cost", "configured"];
+
+const fn chat(
+    trace: &'static str,
+    backends: usize,
+    capacity: usize,
+    setting: &'static str,
+    mean: f64,
+) -> Bar {
+    Bar { trace, backends, capacity, setting, mean: Some(mean), done: None }
+}
+
+const fn agents(backends: usize, setting: &'static str, mean: f64, done: usize) -> Bar {
+    let mean = if mean > 0.0 { Some(mean) } else { None };
+    Bar { trace: "cc_sessions", backends, capacity: 4000, setting, mean, done: Some(done) }
+}
+
+const BARS: [Bar; 18] = [
+    chat("mooncake_conversation", 8, 4000, "rho=1 ", 1.38),
+    chat("mooncake_conversation", 32, 4000, "rho=1 ", 1.10),
+    chat("mooncake_conversation", 128, 4000, "rho=1 ", 1.08),
+    chat("mooncake_conversation", 8, 1000, "rho=1 ", 2.05),
+    chat("mooncake_conversation", 32, 1000, "rho=1 ", 1.16),
+    chat("mooncake_conversation", 128, 1000, "rho=1 ", 1.08),
+    chat("mooncake_conversation", 32, 4000, "rho=1.4 ", 1.70),
+    chat("mooncake_synthetic", 8, 4000, "rho=1 ", 0.84),
+    chat("mooncake_synthetic", 32, 4000, "rho=1 ", 0.78),
+    chat("mooncake_synthetic", 128, 4000, "rho=1 ", 0.80),
+    chat("mooncake_arxiv_first1000", 8, 4000, "rho=1 copies=1 ", 0.90),
+    chat("mooncake_arxiv_first1000", 32, 4000, "rho=1 copies=4 ", 0.81),
+    chat("mooncake_arxiv_first1000", 128, 4000, "rho=1 copies=16 ", 0.82),
+    agents(8, "K=16 until=1800 ", 3.2, 5_000),
+    agents(32, "K=16 until=1800 ", 2.6, 12_800),
+    agents(128, "K=16 until=1800 ", 2.8, 24_400),
+    // Served in the router's own order; and first come, first served, where the best peer did this many.
+    agents(8, "K=24 until=1800 sched=500 ", 0.0, 6_300),
+    agents(8, "K=24 until=1800 sched=0 ", 0.0, 4_710),
+];
+
+/// A line for each row that has a bar.
+pub fn compared(rows: &[Row]) -> Vec<String> {
+    let held = rows.iter().filter(|row| HELD_TO_BARS.contains(&row.policy.as_str()));
+    held.filter_map(|row| Some(compare(row, bar(row)?))).collect()
+}
+
+fn bar(row: &Row) -> Option<Bar> {
+    BARS.into_iter().find(|bar| {
+        bar.trace == row.trace
+            && bar.backends == row.backends
+            && bar.capacity == row.capacity
+            && row.setting.starts_with(bar.setting)
+    })
+}
+
+fn compare(row: &Row, bar: Bar) -> String {
+    let verdict = |kept: bool| if kept { "kept" } else { "MISSED" };
+    let mean = bar.mean.map_or_else(String::new, |most| {
+        let kept = verdict(rounded(row.ttft_mean) <= most);
+        format!(" mean {:.2} s, bar {most:.2}: {kept}", row.ttft_mean)
+    });
+    let done = bar.done.map_or_else(String::new, |least| {
+        format!(" done {}, bar {least}: {}", row.done, verdict(row.done >= least))
+    });
+    let Row { trace, backends, capacity, policy, setting, .. } = row;
+    format!("bar: {trace} N={backends} C={capacity} {setting}: {policy}{mean}{done}")
+}
+
+/// To the two places bars are given in.
+fn rounded(seconds: f64) -> f64 {
+    (seconds * 100.0).round() / 100.0
+}
