@@ -35,6 +35,9 @@ pub struct Args {
     /// Writes a page to look at.
     #[arg(long)]
     pub html: Option<PathBuf>,
+    /// The page carries no grid of weights.
+    #[arg(long)]
+    pub no_grid: bool,
     /// Load: prompt tokens of the trace against what the fleet could prefill with nothing cached.
     #[arg(long, default_value_t = 1.0)]
     pub rho: f64,

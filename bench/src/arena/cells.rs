@@ -94,9 +94,7 @@ pub fn run(args: &Args, scale: &Scale, kind: Kind) -> Option<Outcome> {
     });
     let router = kind.build(n, args.capacity, &fleet, product_options(args))?;
     let (source, until_s) = match &scale.workload {
-        Workload::Open(requests) => {
-            (Source::open(requests, compression(args, requests, n)), None)
-        }
+        Workload::Open(requests) => (Source::open(requests, compression(args, requests, n)), None),
         Workload::Closed(sessions) => {
             let options = ClosedOptions {
                 sessions: args.sessions_per_backend * n,

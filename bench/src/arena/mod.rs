@@ -16,6 +16,7 @@ pub mod holders;
 pub mod job;
 pub mod memory;
 pub mod mersenne;
+mod page;
 pub mod results;
 pub mod routers;
 pub mod scene;
@@ -52,6 +53,9 @@ pub fn main(args: &Args) -> Result<(), ArenaError> {
     if let Some(path) = &args.json {
         write(path, &table::json(&rows)?)?;
     }
+    if let Some(path) = &args.html {
+        write(path, &page::page(args, &scales, &cells)?)?;
+    }
     if let Some(path) = &args.facts {
         write(path, &facts::json()?)?;
     }
@@ -62,8 +66,8 @@ pub fn main(args: &Args) -> Result<(), ArenaError> {
 fn entries(args: &Args) -> Result<Vec<Entry>, ArenaError> {
     let mut entries = routers::named(&args.policy)?;
     if let Some(path) = &args.config {
-        let config = config::Config::load(path)
-            .map_err(|error| ArenaError::Config(error.to_string()))?;
+        let config =
+            config::Config::load(path).map_err(|error| ArenaError::Config(error.to_string()))?;
         let kind = Kind::Product(proxy::start::policy_of(&config));
         entries.push(Entry { name: "configured".to_owned(), kind });
     }

@@ -28,6 +28,8 @@ pub struct Outcome {
     pub blocks: u64,
     /// Seconds of prefill of each engine.
     pub worked_s: Vec<f64>,
+    /// What the chosen engines' scores were made of, on average.
+    pub terms: Vec<(&'static str, f64)>,
 }
 
 /// One line of the results.

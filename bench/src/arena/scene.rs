@@ -44,12 +44,20 @@ impl Scene {
         self.lot(&least)
     }
 
-    /// One of `among`, by lot.
+    /// The only one of `among`, or else one of those with the fewest requests in flight.
+    pub fn only_or_least_busy(&mut self, among: &[usize]) -> usize {
+        match among {
+            [one] => *one,
+            _ => self.least_busy(among),
+        }
+    }
+
+    /// One of `among`, by lot. A lot is drawn even for one alone, as the reference does.
     pub fn lot(&mut self, among: &[usize]) -> usize {
         among.get(self.random.below(among.len())).copied().unwrap_or_default()
     }
 
-    /// The engine of least cost; those within `slack` of it are told apart by `tie`.
+    /// The engine of least cost; those within `slack` of it, or the one, are given to `tie`.
     pub fn cheapest(
         &mut self,
         slack: f64,
@@ -58,12 +66,8 @@ impl Scene {
     ) -> usize {
         let costs: Vec<f64> = (0..self.len()).map(|at| cost(self, at)).collect();
         let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
-        let best: Vec<usize> =
-            (0..costs.len()).filter(|at| costs[*at] <= least + slack).collect();
-        match best[..] {
-            [one] => one,
-            _ => tie(self, &best),
-        }
+        let best: Vec<usize> = (0..costs.len()).filter(|at| costs[*at] <= least + slack).collect();
+        tie(self, &best)
     }
 }
 
@@ -85,6 +89,11 @@ pub trait Router {
 
     /// Chooses for request `key`, or lets it wait until somebody finishes.
     fn route(&mut self, scene: &mut Scene, key: usize, job: &Job) -> Option<Route>;
+
+    /// What the chosen engines' scores were made of, on average; empty where scores have no terms.
+    fn terms(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
 
     /// Puts requests that wait in the order they are asked again.
     fn rank(&mut self, _scene: &Scene, _jobs: &[Job], _waiting: &mut [usize]) {}

@@ -85,6 +85,7 @@ impl<'r> Sim<'r> {
             self.happen(event);
         }
         self.outcome.worked_s = self.scene.engines.iter().map(Engine::worked_s).collect();
+        self.outcome.terms = self.router.terms();
         self.outcome
     }
 

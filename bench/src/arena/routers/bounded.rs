@@ -37,7 +37,13 @@ pub fn floor(
         outcome.hit_blocks += cached;
         outcome.blocks += request.blocks.len() as u64;
         let ttft_s = end - arrived_s;
-        outcome.samples.push(Sample { arrived_s, ttft_s, engine, uncached_tokens, again_tokens: 0 });
+        outcome.samples.push(Sample {
+            arrived_s,
+            ttft_s,
+            engine,
+            uncached_tokens,
+            again_tokens: 0,
+        });
     }
     outcome
 }

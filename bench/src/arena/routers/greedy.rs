@@ -99,9 +99,10 @@ impl Router for Greedy {
     fn route(&mut self, scene: &mut Scene, _key: usize, job: &Job) -> Option<Route> {
         self.look(scene, job);
         let a = self.weight(scene);
-        let template = self.settings.adaptive.map_or(0, |adaptive| {
-            self.branchings.template(&job.blocks, adaptive.branches)
-        });
+        let template = self
+            .settings
+            .adaptive
+            .map_or(0, |adaptive| self.branchings.template(&job.blocks, adaptive.branches));
         let cost = |scene: &Scene, at: usize| {
             let uncached = job.uncached_tokens(self.overlaps[at]) as f64;
             let missing = template.saturating_sub(self.overlaps[at]);
@@ -109,7 +110,7 @@ impl Router for Greedy {
             let requests = self.settings.request_tokens * f64::from(scene.in_flight[at]);
             scene.pending[at] as f64 + a * uncached - (a - 1.0) * spread + requests
         };
-        let engine = scene.cheapest(0.0, cost, Scene::least_busy);
+        let engine = scene.cheapest(0.0, cost, Scene::only_or_least_busy);
         if !self.settings.exact {
             self.mirror.touch(engine, &job.blocks);
         }

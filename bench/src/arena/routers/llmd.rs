@@ -18,10 +18,8 @@ pub struct Settings {
 
 impl Settings {
     /// The chart's defaults (`config/charts/epplib`): 256 blocks of 16 tokens are 4,096 tokens.
-    pub const CHART: Settings = Settings {
-        weights: [2.0, 2.0, 3.0],
-        blocks_max: Some(256 * 16 / BLOCK_TOKENS as usize),
-    };
+    pub const CHART: Settings =
+        Settings { weights: [2.0, 2.0, 3.0], blocks_max: Some(256 * 16 / BLOCK_TOKENS as usize) };
 }
 
 /// Scores this close are equal.

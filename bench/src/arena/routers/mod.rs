@@ -72,9 +72,7 @@ impl Kind {
             Kind::Sglang(settings) => Box::new(sglang::CacheAware::new(engines, settings)),
             Kind::Llmd(settings) => Box::new(llmd::Scorers::new(engines, capacity, settings)),
             Kind::Dynamo(weight) => Box::new(dynamo::Dynamo::new(engines, weight)),
-            Kind::Greedy(settings) => {
-                Box::new(greedy::Greedy::new(engines, capacity, settings))
-            }
+            Kind::Greedy(settings) => Box::new(greedy::Greedy::new(engines, capacity, settings)),
             Kind::Floor => return None,
         })
     }
@@ -87,8 +85,7 @@ pub fn all() -> Vec<Entry> {
         Kind::Greedy(greedy::Settings { a, exact, request_tokens, adaptive: None })
     };
     let adaptive = Some(greedy::Adaptive { branches: 16 });
-    let reference =
-        greedy::Settings { a: 8.0, exact: false, request_tokens: 300.0, adaptive };
+    let reference = greedy::Settings { a: 8.0, exact: false, request_tokens: 300.0, adaptive };
     let others = [
         ("least-tokens", Kind::LeastTokens),
         ("chash-8-bl1.25", Kind::Ring { blocks: 8, bound: Some(1.25) }),

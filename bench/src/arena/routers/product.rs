@@ -7,8 +7,9 @@
 use std::collections::VecDeque;
 
 use index::{
-    Ask, BackendId, BackendSet, ConversationKey, Fleet, IndexConfig, IndexReader, IndexWriter,
-    Limits, Millis, Observation, Picker, Placed, PolicyKind, Reservation, SequenceHash,
+    Ask, BackendId, BackendSet, ConversationKey, Decision, Fleet, IndexConfig, IndexReader,
+    IndexWriter, Limits, Millis, Observation, Picker, Placed, PolicyKind, Reservation,
+    SequenceHash, Verdict,
 };
 
 use crate::arena::hashing::mixed;
@@ -76,6 +77,9 @@ pub struct Product<'f> {
     unpublished: VecDeque<(f64, Observation)>,
     /// Uncached tokens of requests that wait, by request.
     wanted: Vec<f64>,
+    /// Sums of the terms of the chosen scores, and how many were chosen.
+    terms: Vec<(&'static str, f64)>,
+    chosen: u64,
 }
 
 impl<'f> Product<'f> {
@@ -109,6 +113,8 @@ impl<'f> Product<'f> {
             held: Vec::new(),
             unpublished: VecDeque::new(),
             wanted: Vec::new(),
+            terms: Vec::new(),
+            chosen: 0,
         }
     }
 
@@ -145,6 +151,21 @@ impl<'f> Product<'f> {
             self.wanted.resize(key + 1, 0.0);
         }
         self.wanted[key] = job.uncached_tokens(deepest_blocks) as f64;
+    }
+
+    fn note_terms(&mut self, decision: &Decision) {
+        let chosen = decision.candidates.iter().flatten().find_map(|candidate| {
+            let Verdict::Chosen(score) = candidate.verdict else { return None };
+            Some(score)
+        });
+        let Some(score) = chosen else { return };
+        self.chosen += 1;
+        for (name, value) in score.terms.iter() {
+            match self.terms.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sum)) => *sum += value,
+                None => self.terms.push((name, value)),
+            }
+        }
     }
 
     fn hold(&mut self, key: usize, held: Held<'f>) {
@@ -185,12 +206,18 @@ impl Router for Product<'_> {
                 return None;
             }
         };
+        self.note_terms(&decision);
         let backend = reservation.backend();
         let expected_tokens = decision.predicted_uncached_tokens;
         let predicted_blocks = decision.overlap_blocks;
         self.hold(key, Held { reservation, blocks: blocks.clone(), predicted_blocks });
         self.observe(scene, Observation::Stored { backend, blocks, at: millis(scene) });
         Some(Route { engine: backend.index(), expected_tokens })
+    }
+
+    fn terms(&self) -> Vec<(&'static str, f64)> {
+        let mean = |(name, sum): &(&'static str, f64)| (*name, sum / self.chosen.max(1) as f64);
+        self.terms.iter().map(mean).collect()
     }
 
     fn rank(&mut self, scene: &Scene, jobs: &[Job], waiting: &mut [usize]) {
