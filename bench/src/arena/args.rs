@@ -4,11 +4,14 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use super::sim::Outage;
+
 /// Runs placement policies against workloads and prints what they come to.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "shearwater-arena", version)]
 pub struct Args {
-    /// Workloads: Mooncake JSONL, the session growth format, Azure CSV, each plain or .gz, or `generated`.
+    /// Workloads: Mooncake JSONL, the session growth format, Azure CSV, the proxy's JSON access log, each plain or .gz; or
+    /// `generated`.
     #[arg(long, num_args = 1.., required_unless_present = "list")]
     pub trace: Vec<PathBuf>,
     /// Engines in the fleet; several sizes run one after the other.
@@ -86,6 +89,18 @@ pub struct Args {
     /// How much each further request of a batch slows decoding.
     #[arg(long, default_value_t = 0.0)]
     pub batch_slowdown: f64,
+    /// Factors on the engines' speed, used over and over: 1,0.5 makes every second engine half as fast.
+    #[arg(long, value_delimiter = ',')]
+    pub speeds: Vec<f64>,
+    /// Factors on the engines' cache, likewise.
+    #[arg(long, value_delimiter = ',')]
+    pub sizes: Vec<f64>,
+    /// `ENGINE:FROM:TO` in simulated seconds: it does not run then and comes back cold; without `TO` it is gone for good.
+    #[arg(long, value_parser = outage)]
+    pub outage: Vec<Outage>,
+    /// Our policies: proxies side by side that share nothing.
+    #[arg(long, default_value_t = 1)]
+    pub replicas: usize,
     /// Our policies: the router holds requests back, with at most so many on a backend.
     #[arg(long)]
     pub hold_requests: Option<u32>,
@@ -110,4 +125,17 @@ pub struct Args {
     /// Runs at once.
     #[arg(long, default_value_t = 2)]
     pub jobs: usize,
+}
+
+fn outage(text: &str) -> Result<Outage, String> {
+    let wrong = || format!("\"{text}\" is not ENGINE:FROM or ENGINE:FROM:TO");
+    let mut parts = text.split(':');
+    let engine = parts.next().and_then(|part| part.parse().ok()).ok_or_else(wrong)?;
+    let mut seconds = parts.map(|part| part.parse::<f64>().ok().filter(|at| at.is_finite()));
+    let at_s = seconds.next().flatten().ok_or_else(wrong)?;
+    let back_s = match seconds.next() {
+        Some(back) => Some(back.filter(|back| *back > at_s).ok_or_else(wrong)?),
+        None => None,
+    };
+    Ok(Outage { engine, at_s, back_s })
 }

@@ -9,7 +9,7 @@ struct Bar {
     trace: &'static str,
     backends: usize,
     capacity: usize,
-    /// How the setting of its rows begins.
+    /// The setting of its rows, all but the seed.
     setting: &'static str,
     /// Mean time to first token at most this, in seconds.
     mean: Option<f64>,
@@ -36,23 +36,23 @@ const fn agents(backends: usize, setting: &'static str, mean: f64, done: usize) 
 }
 
 const BARS: [Bar; 18] = [
-    chat("mooncake_conversation", 8, 4000, "rho=1 ", 1.38),
-    chat("mooncake_conversation", 32, 4000, "rho=1 ", 1.10),
-    chat("mooncake_conversation", 128, 4000, "rho=1 ", 1.08),
-    chat("mooncake_conversation", 8, 1000, "rho=1 ", 2.05),
-    chat("mooncake_conversation", 32, 1000, "rho=1 ", 1.16),
-    chat("mooncake_conversation", 128, 1000, "rho=1 ", 1.08),
-    chat("mooncake_conversation", 32, 4000, "rho=1.4 ", 1.70),
-    chat("mooncake_synthetic", 8, 4000, "rho=1 ", 0.84),
-    chat("mooncake_synthetic", 32, 4000, "rho=1 ", 0.78),
-    chat("mooncake_synthetic", 128, 4000, "rho=1 ", 0.80),
-    chat("mooncake_arxiv_first1000", 8, 4000, "rho=1 copies=1 ", 0.90),
-    chat("mooncake_arxiv_first1000", 32, 4000, "rho=1 copies=4 ", 0.81),
-    chat("mooncake_arxiv_first1000", 128, 4000, "rho=1 copies=16 ", 0.82),
+    chat("mooncake_conversation", 8, 4000, "rho=1 copies=1 sched=0 ", 1.38),
+    chat("mooncake_conversation", 32, 4000, "rho=1 copies=1 sched=0 ", 1.10),
+    chat("mooncake_conversation", 128, 4000, "rho=1 copies=1 sched=0 ", 1.08),
+    chat("mooncake_conversation", 8, 1000, "rho=1 copies=1 sched=0 ", 2.05),
+    chat("mooncake_conversation", 32, 1000, "rho=1 copies=1 sched=0 ", 1.16),
+    chat("mooncake_conversation", 128, 1000, "rho=1 copies=1 sched=0 ", 1.08),
+    chat("mooncake_conversation", 32, 4000, "rho=1.4 copies=1 sched=0 ", 1.70),
+    chat("mooncake_synthetic", 8, 4000, "rho=1 copies=1 sched=0 ", 0.84),
+    chat("mooncake_synthetic", 32, 4000, "rho=1 copies=1 sched=0 ", 0.78),
+    chat("mooncake_synthetic", 128, 4000, "rho=1 copies=1 sched=0 ", 0.80),
+    chat("mooncake_arxiv_first1000", 8, 4000, "rho=1 copies=1 sched=0 ", 0.90),
+    chat("mooncake_arxiv_first1000", 32, 4000, "rho=1 copies=4 sched=0 ", 0.81),
+    chat("mooncake_arxiv_first1000", 128, 4000, "rho=1 copies=16 sched=0 ", 0.82),
     // Larger fleets are run for a shorter time, as the reference did.
-    agents(8, "K=16 until=1800 ", 3.2, 5_000),
-    agents(32, "K=16 until=1200 ", 2.6, 12_800),
-    agents(128, "K=16 until=600 ", 2.8, 24_400),
+    agents(8, "K=16 until=1800 sched=0 ", 3.2, 5_000),
+    agents(32, "K=16 until=1200 sched=0 ", 2.6, 12_800),
+    agents(128, "K=16 until=600 sched=0 ", 2.8, 24_400),
     // Served in the router's own order; and first come, first served, where the best peer did this many.
     agents(8, "K=24 until=1800 sched=500 ", 0.0, 6_300),
     agents(8, "K=24 until=1800 sched=0 ", 0.0, 4_710),
@@ -69,8 +69,13 @@ fn bar(row: &Row) -> Option<Bar> {
         bar.trace == row.trace
             && bar.backends == row.backends
             && bar.capacity == row.capacity
-            && row.setting.starts_with(bar.setting)
+            && is_setting(&row.setting, bar.setting)
     })
+}
+
+/// Whether a row's setting is the bar's with some seed, and nothing else was changed.
+fn is_setting(setting: &str, bar: &str) -> bool {
+    setting.strip_prefix(bar).is_some_and(|rest| rest.starts_with("seed=") && !rest.contains(' '))
 }
 
 fn compare(row: &Row, bar: Bar) -> String {
@@ -89,4 +94,17 @@ fn compare(row: &Row, bar: Bar) -> String {
 /// To the two places bars are given in.
 fn rounded(seconds: f64) -> f64 {
     (seconds * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_holds_for_its_own_setting_with_any_seed_and_for_no_other() {
+        let bar = "K=16 until=1800 sched=0 ";
+        assert!(is_setting("K=16 until=1800 sched=0 seed=7", bar));
+        assert!(!is_setting("K=16 until=1800 sched=0 seed=7 replicas=4", bar));
+        assert!(!is_setting("K=16 until=1800 sched=500 seed=7", bar));
+    }
 }

@@ -73,28 +73,52 @@ fn scale(
             (closed.clone(), setting)
         }
     };
-    let mut setting = format!("{setting} sched={} seed={}", args.sched, args.seed);
-    if let Some(requests) = args.hold_requests {
-        setting = format!("{setting} hold={requests}");
-    }
+    let setting = format!("{setting} sched={} seed={}{}", args.sched, args.seed, others(args));
     Ok(Scale { trace: stem(path), backends, workload, setting })
+}
+
+/// What else differs from the defaults, in short.
+fn others(args: &Args) -> String {
+    let mut text = String::new();
+    let mut say = |name: &str, differs: bool, value: String| {
+        if differs {
+            text = format!("{text} {name}={value}");
+        }
+    };
+    say("hold", args.hold_requests.is_some(), args.hold_requests.unwrap_or(0).to_string());
+    say("chunk", args.chunk_tokens > 0.0, args.chunk_tokens.to_string());
+    say("slowdown", args.batch_slowdown > 0.0, args.batch_slowdown.to_string());
+    say("speeds", !args.speeds.is_empty(), format!("{:?}", args.speeds));
+    say("sizes", !args.sizes.is_empty(), format!("{:?}", args.sizes));
+    say("outages", !args.outage.is_empty(), args.outage.len().to_string());
+    say("replicas", args.replicas > 1, args.replicas.to_string());
+    say("shards", args.shards > 1, args.shards.to_string());
+    say("assumed", args.assumed_capacity != 1.0, args.assumed_capacity.to_string());
+    say("publish", args.publish_delay > 0.0, args.publish_delay.to_string());
+    say("reports", args.no_reports, "no".to_owned());
+    say("conversations", args.no_conversations, "no".to_owned());
+    text
 }
 
 /// Runs a router at a scale. `None` where it has no meaning: the floor of a closed loop.
 pub fn run(args: &Args, scale: &Scale, kind: Kind) -> Option<Outcome> {
-    let engine = engine_options(args);
     let n = scale.backends;
+    let engines = engines(args, n);
     if let (Kind::Floor, Workload::Open(requests)) = (kind, &scale.workload) {
-        return Some(bounded::floor(requests, compression(args, requests, n), n, engine));
+        return Some(bounded::floor(requests, compression(args, requests, &engines), &engines));
     }
-    let fleet = Fleet::new(FleetConfig {
+    let fleet = FleetConfig {
         capacity: n,
         affinity_entries: AFFINITY_ENTRIES,
         affinity_idle_ms: AFFINITY_IDLE_MS,
-    });
-    let router = kind.build(n, args.capacity, &fleet, product_options(args))?;
+    };
+    let fleets: Vec<Fleet> = (0..args.replicas.max(1)).map(|_| Fleet::new(fleet)).collect();
+    let capacities: Vec<usize> = engines.iter().map(|engine| engine.capacity).collect();
+    let router = kind.build(&capacities, &fleets, product_options(args))?;
     let (source, until_s) = match &scale.workload {
-        Workload::Open(requests) => (Source::open(requests, compression(args, requests, n)), None),
+        Workload::Open(requests) => {
+            (Source::open(requests, compression(args, requests, &engines)), None)
+        }
         Workload::Closed(sessions) => {
             let options = ClosedOptions {
                 sessions: args.sessions_per_backend * n,
@@ -105,7 +129,9 @@ pub fn run(args: &Args, scale: &Scale, kind: Kind) -> Option<Outcome> {
             (Source::closed(sessions, options), Some(args.until))
         }
     };
-    Some(Sim::new(n, engine, router, source, args.seed).run(until_s))
+    let mut sim = Sim::new(&engines, router, source, args.seed);
+    args.outage.iter().for_each(|outage| sim.plan_outage(*outage));
+    Some(sim.run(until_s))
 }
 
 /// A cell that ran.
@@ -152,22 +178,31 @@ pub fn run_all<'s>(
 }
 
 /// Recorded seconds a simulated one, so that the load is as asked.
-fn compression(args: &Args, requests: &[Request], backends: usize) -> f64 {
+fn compression(args: &Args, requests: &[Request], engines: &[EngineOptions]) -> f64 {
     let (span_s, tokens) = extent(requests);
-    let prefill = span_s * backends as f64 * args.prefill_rate;
-    args.compression.unwrap_or(args.rho * prefill / tokens as f64)
+    let rate: f64 = engines.iter().map(|engine| engine.prefill_rate).sum();
+    args.compression.unwrap_or(args.rho * span_s * rate / tokens as f64)
 }
 
-fn engine_options(args: &Args) -> EngineOptions {
-    EngineOptions {
-        capacity: args.capacity,
-        prefill_rate: args.prefill_rate,
-        decode_rate: args.decode_rate,
-        slots: args.slots,
-        ageing_tokens: args.sched,
-        chunk_tokens: args.chunk_tokens,
-        batch_slowdown: args.batch_slowdown,
-    }
+/// The engines: alike, or as the lists of factors say, over and over.
+fn engines(args: &Args, backends: usize) -> Vec<EngineOptions> {
+    let factor = |factors: &[f64], at: usize| match factors.len() {
+        0 => 1.0,
+        len => factors[at % len],
+    };
+    let engine = |at: usize| {
+        let (speed, size) = (factor(&args.speeds, at), factor(&args.sizes, at));
+        EngineOptions {
+            capacity: ((args.capacity as f64 * size) as usize).max(1),
+            prefill_rate: args.prefill_rate * speed,
+            decode_rate: args.decode_rate * speed,
+            slots: args.slots,
+            ageing_tokens: args.sched,
+            chunk_tokens: args.chunk_tokens,
+            batch_slowdown: args.batch_slowdown,
+        }
+    };
+    (0..backends).map(engine).collect()
 }
 
 fn product_options(args: &Args) -> ProductOptions {

@@ -33,6 +33,12 @@ impl Decoding {
         self.stamp
     }
 
+    /// All running requests are lost.
+    pub fn stop(&mut self) {
+        self.ends.clear();
+        self.stamp += 1;
+    }
+
     /// A request begins.
     pub fn join(&mut self, key: usize, tokens: u64, now_s: f64) {
         self.advance(now_s);

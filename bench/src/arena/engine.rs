@@ -124,6 +124,20 @@ impl Engine {
         self.prefilling
     }
 
+    /// How it works.
+    pub fn options(&self) -> &EngineOptions {
+        &self.options
+    }
+
+    /// Loses everything but the account of its work.
+    pub fn restart(&mut self, exact: Option<&mut Holders>) {
+        if let Some(exact) = exact {
+            self.memory.ids().for_each(|id| exact.remove(id, self.at));
+        }
+        let cold = Engine::new(self.at, self.options);
+        *self = Engine { worked_s: self.worked_s, ..cold };
+    }
+
     /// Takes a request into its queue.
     pub fn enqueue(&mut self, job: usize) {
         self.queue.push_back(job);

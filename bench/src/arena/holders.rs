@@ -103,16 +103,23 @@ fn settle(out: &mut [u32], word: usize, mut bits: u64, depth: u32) {
 /// A router's guess of what engines hold: a memory for each, fed by the router's own decisions.
 #[derive(Debug)]
 pub struct Mirror {
-    capacity: usize,
+    capacities: Vec<usize>,
     memories: Vec<Memory>,
     holders: Holders,
 }
 
 impl Mirror {
-    /// For engines that are thought to hold `capacity` blocks each.
-    pub fn new(engines: usize, capacity: usize) -> Self {
-        let memories = (0..engines).map(|_| Memory::default()).collect();
-        Self { capacity, memories, holders: Holders::new(engines) }
+    /// For engines that are thought to hold so many blocks each.
+    pub fn new(capacities: &[usize]) -> Self {
+        let memories = capacities.iter().map(|_| Memory::default()).collect();
+        let holders = Holders::new(capacities.len());
+        Self { capacities: capacities.to_vec(), memories, holders }
+    }
+
+    /// `engine` lost what it had.
+    pub fn clear(&mut self, engine: usize) {
+        let memory = std::mem::take(&mut self.memories[engine]);
+        memory.ids().for_each(|id| self.holders.remove(id, engine));
     }
 
     /// `engine` got a prompt of these blocks.
@@ -123,7 +130,7 @@ impl Mirror {
                 self.holders.add(*id, engine);
             }
         }
-        while memory.len() > self.capacity {
+        while memory.len() > self.capacities[engine] {
             let Some(id) = memory.evict() else { return };
             self.holders.remove(id, engine);
         }

@@ -114,9 +114,9 @@ impl Memory {
         Some(id)
     }
 
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        *self = Memory::default();
+    /// The blocks held, in no order.
+    pub fn ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.places.keys().copied()
     }
 
     fn insert(&mut self, id: u64, pins: u32) {

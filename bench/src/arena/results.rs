@@ -30,6 +30,8 @@ pub struct Outcome {
     pub worked_s: Vec<f64>,
     /// What the chosen engines' scores were made of, on average.
     pub terms: Vec<(&'static str, f64)>,
+    /// Answers cut off by failing engines.
+    pub lost: usize,
 }
 
 /// One line of the results.
@@ -55,6 +57,8 @@ pub struct Row {
     pub imbalance: f64,
     /// Requests that ended.
     pub done: usize,
+    /// Answers cut off by failing engines; those not begun were placed anew.
+    pub lost: usize,
     /// What else was set: load, copies, sessions, queue order, seed.
     pub setting: String,
 }
@@ -76,6 +80,7 @@ impl Outcome {
             ttft_p99: quantile(&ttft, 0.99),
             imbalance: most * self.worked_s.len() as f64 / worked.max(1e-9),
             done: self.samples.len(),
+            lost: self.lost,
             setting: setting.to_owned(),
         }
     }

@@ -17,8 +17,8 @@ pub struct Scene {
     pub pending: Vec<u64>,
     /// What each engine really holds, kept only for routers that ask for it.
     pub exact: Option<Holders>,
-    /// Blocks an engine's cache holds.
-    pub capacity: usize,
+    /// Which of them run.
+    pub up: Vec<bool>,
     /// For ties.
     pub random: Mersenne,
     /// The time, in seconds.
@@ -34,6 +34,11 @@ impl Scene {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.engines.is_empty()
+    }
+
+    /// Those that run.
+    pub fn live(&self) -> Vec<usize> {
+        (0..self.len()).filter(|at| self.up[*at]).collect()
     }
 
     /// One of `among` with the fewest requests in flight, ties by lot.
@@ -64,7 +69,9 @@ impl Scene {
         mut cost: impl FnMut(&Scene, usize) -> f64,
         tie: impl FnOnce(&mut Scene, &[usize]) -> usize,
     ) -> usize {
-        let costs: Vec<f64> = (0..self.len()).map(|at| cost(self, at)).collect();
+        let costs: Vec<f64> = (0..self.len())
+            .map(|at| if self.up[at] { cost(self, at) } else { f64::INFINITY })
+            .collect();
         let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
         let best: Vec<usize> = (0..costs.len()).filter(|at| costs[*at] <= least + slack).collect();
         tie(self, &best)
@@ -97,6 +104,17 @@ pub trait Router {
 
     /// Puts requests that wait in the order they are asked again.
     fn rank(&mut self, _scene: &Scene, _jobs: &[Job], _waiting: &mut [usize]) {}
+
+    /// The request's engine failed before its end.
+    fn lost(&mut self, scene: &Scene, key: usize, job: &Job) {
+        self.finished(scene, key, job);
+    }
+
+    /// An engine failed; it will come back cold, if at all.
+    fn down(&mut self, _scene: &Scene, _engine: usize) {}
+
+    /// It came back.
+    fn up(&mut self, _engine: usize) {}
 
     /// The request's prefill ended.
     fn prefilled(&mut self, _key: usize, _job: &Job) {}

@@ -5,7 +5,7 @@ use super::decode::Decoding;
 use super::engine::{Engine, EngineOptions};
 use super::hashing::BlockSet;
 use super::holders::Holders;
-use super::job::Job;
+use super::job::{Job, Stage};
 use super::mersenne::Mersenne;
 use super::results::{Outcome, Sample};
 use super::scene::{Router, Scene};
@@ -16,7 +16,6 @@ use super::workload::BLOCK_TOKENS;
 /// A run in progress.
 pub struct Sim<'r> {
     scene: Scene,
-    options: EngineOptions,
     router: Box<dyn Router + 'r>,
     source: Source<'r>,
     agenda: Agenda,
@@ -30,6 +29,18 @@ pub struct Sim<'r> {
     /// Prefill tokens of each request, and those that were computed before.
     computed: Vec<(u64, u64)>,
     outcome: Outcome,
+    attempts: u64,
+}
+
+/// A time an engine does not run: a failure, a restart, a late start or an early end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outage {
+    /// Which engine.
+    pub engine: usize,
+    /// From when, in seconds.
+    pub at_s: f64,
+    /// Until when; `None` is for good.
+    pub back_s: Option<f64>,
 }
 
 impl std::fmt::Debug for Sim<'_> {
@@ -39,26 +50,26 @@ impl std::fmt::Debug for Sim<'_> {
 }
 
 impl<'r> Sim<'r> {
-    /// A cold fleet of `engines`, before the first request.
+    /// A cold fleet with an engine for each of `options`, before the first request.
     pub fn new(
-        engines: usize,
-        options: EngineOptions,
+        options: &[EngineOptions],
         router: Box<dyn Router + 'r>,
         source: Source<'r>,
         seed: u32,
     ) -> Self {
+        let engines = options.len();
+        let engine = |(at, options): (usize, &EngineOptions)| Engine::new(at, *options);
         let scene = Scene {
-            engines: (0..engines).map(|at| Engine::new(at, options)).collect(),
+            engines: options.iter().enumerate().map(engine).collect(),
             in_flight: vec![0; engines],
             pending: vec![0; engines],
             exact: router.reads_exact().then(|| Holders::new(engines)),
-            capacity: options.capacity,
+            up: vec![true; engines],
             random: Mersenne::new(seed),
             now_s: 0.0,
         };
         Self {
             scene,
-            options,
             router,
             source,
             agenda: Agenda::default(),
@@ -69,6 +80,19 @@ impl<'r> Sim<'r> {
             seen: BlockSet::default(),
             computed: Vec::new(),
             outcome: Outcome::default(),
+            attempts: 0,
+        }
+    }
+
+    /// An engine fails at some time, and comes back cold later, if at all.
+    pub fn plan_outage(&mut self, outage: Outage) {
+        let Outage { engine, at_s, back_s } = outage;
+        if engine >= self.scene.len() {
+            return;
+        }
+        self.agenda.plan(at_s, Event::Down(engine));
+        if let Some(back_s) = back_s {
+            self.agenda.plan(back_s, Event::Up(engine));
         }
     }
 
@@ -95,10 +119,18 @@ impl<'r> Sim<'r> {
                 self.jobs[key].arrived_s = self.scene.now_s;
                 self.place(key);
             }
-            Event::Prefilled(key) => self.prefilled(key),
-            Event::Finished(key) => self.finished(key),
+            Event::Prefilled { key, attempt } if self.stands(key, attempt) => self.prefilled(key),
+            Event::Finished { key, attempt } if self.stands(key, attempt) => self.finished(key),
+            Event::Prefilled { .. } | Event::Finished { .. } => {}
+            Event::Down(engine) => self.down(engine),
+            Event::Up(engine) => self.up(engine),
             Event::Decoded { engine, stamp } => self.decoded(engine, stamp),
         }
+    }
+
+    /// Whether a request is still where it was when the event was planned.
+    fn stands(&self, key: usize, attempt: u64) -> bool {
+        self.jobs[key].attempt == attempt
     }
 
     /// Takes a request in that comes at this time.
@@ -117,19 +149,20 @@ impl<'r> Sim<'r> {
         self.agenda.plan(at_s, Event::Arrival(key));
     }
 
-    /// Lets the router place a request. True unless it has to wait.
-    fn place(&mut self, key: usize) -> bool {
-        let Some(route) = self.router.route(&mut self.scene, key, &self.jobs[key]) else {
-            self.waiting.push(key);
-            return false;
-        };
+    /// Lets the router place a request, or keeps it waiting.
+    fn place(&mut self, key: usize) {
+        let any = self.scene.up.contains(&true);
+        let job = &self.jobs[key];
+        let route = if any { self.router.route(&mut self.scene, key, job) } else { None };
+        let Some(route) = route else { return self.waiting.push(key) };
+        self.attempts += 1;
         let job = &mut self.jobs[key];
+        (job.stage, job.attempt) = (Stage::Placed, self.attempts);
         (job.engine, job.expected_tokens) = (route.engine, route.expected_tokens);
         self.scene.in_flight[route.engine] += 1;
         self.scene.pending[route.engine] += route.expected_tokens;
         self.scene.engines[route.engine].enqueue(key);
         self.start(route.engine);
-        true
     }
 
     fn start(&mut self, engine: usize) {
@@ -137,7 +170,8 @@ impl<'r> Sim<'r> {
         let started = engines[engine].start(&mut self.jobs, exact.as_mut(), *now_s);
         let Some(started) = started else { return };
         self.note_computed(started.job, started.uncached_tokens);
-        self.agenda.plan(self.scene.now_s + started.takes_s, Event::Prefilled(started.job));
+        let (key, attempt) = (started.job, self.jobs[started.job].attempt);
+        self.agenda.plan(self.scene.now_s + started.takes_s, Event::Prefilled { key, attempt });
         self.pace(engine);
     }
 
@@ -155,14 +189,15 @@ impl<'r> Sim<'r> {
         let now_s = self.scene.now_s;
         let job = &mut self.jobs[key];
         let engine = job.engine;
-        job.ttft_s = now_s - job.arrived_s;
+        (job.ttft_s, job.stage) = (now_s - job.arrived_s, Stage::Decoding);
         self.scene.pending[engine] -= job.expected_tokens;
         self.scene.engines[engine].prefilled();
         self.router.prefilled(key, &self.jobs[key]);
-        let tokens = self.jobs[key].output_tokens;
-        if self.options.is_steady() {
-            let takes_s = tokens as f64 / self.options.decode_rate;
-            self.agenda.plan(now_s + takes_s, Event::Finished(key));
+        let Job { output_tokens: tokens, attempt, .. } = self.jobs[key];
+        let options = self.scene.engines[engine].options();
+        if options.is_steady() {
+            let takes_s = tokens as f64 / options.decode_rate;
+            self.agenda.plan(now_s + takes_s, Event::Finished { key, attempt });
         } else {
             self.decoding[engine].join(key, tokens, now_s);
             self.pace(engine);
@@ -173,7 +208,7 @@ impl<'r> Sim<'r> {
 
     fn finished(&mut self, key: usize) {
         let job = &self.jobs[key];
-        let (engine, now_s) = (job.engine, self.scene.now_s);
+        let engine = job.engine;
         self.scene.in_flight[engine] -= 1;
         self.scene.engines[engine].finish(job);
         self.router.finished(&self.scene, key, job);
@@ -185,12 +220,49 @@ impl<'r> Sim<'r> {
             uncached_tokens,
             again_tokens,
         });
-        if let Some((at_s, next)) = self.source.after(job, now_s) {
+        self.over(key);
+        self.start(engine);
+        self.call_waiting();
+    }
+
+    /// A request is over; whatever follows it in its session is to come.
+    fn over(&mut self, key: usize) {
+        if let Some((at_s, next)) = self.source.after(&self.jobs[key], self.scene.now_s) {
             self.expect(at_s, next);
         }
-        self.jobs[key].blocks = [].into();
+        let job = &mut self.jobs[key];
+        (job.stage, job.attempt, job.blocks) = (Stage::Away, 0, [].into());
         self.free.push(key);
-        self.start(engine);
+    }
+
+    /// An engine fails: answers being written are cut off, and what had not begun is placed anew.
+    fn down(&mut self, engine: usize) {
+        self.scene.up[engine] = false;
+        let on_it = |job: &Job| job.engine == engine && job.stage != Stage::Away;
+        let mut keys: Vec<usize> =
+            (0..self.jobs.len()).filter(|key| on_it(&self.jobs[*key])).collect();
+        keys.sort_by(|a, b| self.jobs[*a].arrived_s.total_cmp(&self.jobs[*b].arrived_s));
+        for key in &keys {
+            self.router.lost(&self.scene, *key, &self.jobs[*key]);
+        }
+        (self.scene.in_flight[engine], self.scene.pending[engine]) = (0, 0);
+        self.scene.engines[engine].restart(self.scene.exact.as_mut());
+        self.decoding[engine].stop();
+        self.router.down(&self.scene, engine);
+        for key in keys {
+            match std::mem::take(&mut self.jobs[key].stage) {
+                Stage::Placed => self.place(key),
+                _ => {
+                    self.outcome.lost += 1;
+                    self.over(key);
+                }
+            }
+        }
+    }
+
+    fn up(&mut self, engine: usize) {
+        self.scene.up[engine] = true;
+        self.router.up(engine);
         self.call_waiting();
     }
 
@@ -207,12 +279,12 @@ impl<'r> Sim<'r> {
 
     /// Plans the next end of an engine whose rate changed.
     fn pace(&mut self, engine: usize) {
-        if self.options.is_steady() {
+        let paced = &self.scene.engines[engine];
+        if paced.options().is_steady() {
             return;
         }
         let decoding = &mut self.decoding[engine];
-        let prefilling = self.scene.engines[engine].is_prefilling();
-        let rate = self.options.decode_rate(decoding.batch(), prefilling);
+        let rate = paced.options().decode_rate(decoding.batch(), paced.is_prefilling());
         if let Some(at_s) = decoding.go_on(rate, self.scene.now_s) {
             let stamp = decoding.stamp();
             self.agenda.plan(at_s, Event::Decoded { engine, stamp });

@@ -34,7 +34,7 @@ pub enum Source<'w> {
         next: usize,
     },
     /// Sessions.
-    Closed(Closed<'w>),
+    Closed(Box<Closed<'w>>),
 }
 
 /// Sessions being run.
@@ -58,7 +58,8 @@ impl<'w> Source<'w> {
     /// Sessions that run side by side.
     pub fn closed(sessions: &'w Sessions, options: ClosedOptions) -> Self {
         let random = Mersenne::new(options.order_seed);
-        Source::Closed(Closed { sessions, options, random, order: Vec::new(), started: 0 })
+        let order = Vec::new();
+        Source::Closed(Box::new(Closed { sessions, options, random, order, started: 0 }))
     }
 
     /// The next request known before the run begins, with its time.
@@ -114,32 +115,13 @@ impl Closed<'_> {
 
     fn turn(&self, number: u64, place: Place) -> Job {
         let turn = &self.sessions.sessions[place.session][place.turn];
-        Job {
-            blocks: self.sessions.blocks(place.session, place.turn, number),
-            prompt_tokens: turn.prompt_tokens,
-            output_tokens: turn.output_tokens,
-            session: number,
-            place: Some(place),
-            arrived_s: 0.0,
-            engine: 0,
-            expected_tokens: 0,
-            cached_blocks: 0,
-            ttft_s: 0.0,
-        }
+        let blocks = self.sessions.blocks(place.session, place.turn, number);
+        let job = Job::new(blocks, turn.prompt_tokens, turn.output_tokens, number);
+        Job { place: Some(place), ..job }
     }
 }
 
 fn job(request: &Request) -> Job {
-    Job {
-        blocks: request.blocks.clone(),
-        prompt_tokens: request.prompt_tokens,
-        output_tokens: request.output_tokens,
-        session: request.session,
-        place: None,
-        arrived_s: 0.0,
-        engine: 0,
-        expected_tokens: 0,
-        cached_blocks: 0,
-        ttft_s: 0.0,
-    }
+    let Request { blocks, prompt_tokens, output_tokens, session, .. } = request;
+    Job::new(blocks.clone(), *prompt_tokens, *output_tokens, *session)
 }

@@ -26,10 +26,24 @@ impl Ord for Seconds {
 pub enum Event {
     /// A request comes.
     Arrival(usize),
-    /// Its prefill ends.
-    Prefilled(usize),
-    /// Its answer ends.
-    Finished(usize),
+    /// Its prefill ends, unless it was placed anew since.
+    Prefilled {
+        /// Whose.
+        key: usize,
+        /// Of which placement.
+        attempt: u64,
+    },
+    /// Its answer ends, likewise.
+    Finished {
+        /// Whose.
+        key: usize,
+        /// Of which placement.
+        attempt: u64,
+    },
+    /// An engine fails.
+    Down(usize),
+    /// It comes back, cold.
+    Up(usize),
     /// Some answers of an engine end, unless its plan changed since.
     Decoded {
         /// Which engine.

@@ -19,7 +19,7 @@ const ticks = (most) => {
   const rough = most / 4 || 1, unit = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * unit).find((size) => size >= rough);
   const all = [];
-  for (let at = 0; at <= most + step / 2; at += step) all.push(at);
+  for (let at = 0; !all.length || all[all.length - 1] < most * 0.9999; at++) all.push(at * step);
   return all;
 };
 const decades = (least, most) => {

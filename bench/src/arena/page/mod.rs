@@ -47,7 +47,11 @@ struct Board {
 }
 
 /// Makes the page of these cells, running the grid.
-pub(super) fn page(args: &Args, scales: &[Scale], cells: &[Cell<'_>]) -> Result<String, ArenaError> {
+pub(super) fn page(
+    args: &Args,
+    scales: &[Scale],
+    cells: &[Cell<'_>],
+) -> Result<String, ArenaError> {
     let boards: Vec<Board> = scales.iter().map(|scale| board(args, scale, cells)).collect();
     let data = serde_json::to_string(&boards).map_err(ArenaError::Json)?;
     // No text of a trace's name may end the script it stands in.

@@ -46,7 +46,7 @@ function rows() {
       if (BARS.has(key)) {
         const box = element("span", "", "barbox"), bar = element("span", "", "bar");
         bar.style.width = `${Math.max(2, 80 * run[key] / most[key])}px`;
-        box.append(bar); cell.append(box);
+        box.append(bar); cell.prepend(box);
       }
       return cell;
     }));
@@ -58,8 +58,18 @@ function rows() {
 const shares = (ttft) => ttft.map((time, place) => [time, place / (ttft.length - 1)]);
 const curves = (points) => board.runs.filter((run) => drawn.has(run.policy))
   .map((run) => ({ name: run.policy, colour: drawn.get(run.policy), points: points(run) }));
+function legend() {
+  const names = [...drawn].map(([name, paint]) => [name, paint, false]);
+  for (const policy of Object.keys(tuned)) names.push([`${policy}, tuned below`, TUNED[policy], true]);
+  at("legend").replaceChildren(...names.map(([name, paint, dashed]) => {
+    const item = element("span", undefined, "item"), line = element("span", undefined, "key");
+    line.style.borderTop = `3px ${dashed ? "dashed" : "solid"} ${paint}`;
+    item.append(line, name);
+    return item;
+  }));
+}
 function draw() {
-  rows();
+  rows(); legend();
   const extra = Object.entries(tuned).map(([policy, point]) => ({ name: `${policy}, tuned`, colour: TUNED[policy], dash: "5 4", points: shares(point.ttft) }));
   chart(at("cdf"), [...curves((run) => shares(run.ttft)), ...extra], { log: true, least: 0.01, most: 1, x: "seconds" });
   chart(at("again"), curves((run) => run.again.map((tokens, place) => [(place + 0.5) * run.stretch_s, tokens / run.stretch_s])), { x: "simulated seconds" });

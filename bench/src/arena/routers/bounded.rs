@@ -11,12 +11,8 @@ use crate::arena::time::Seconds;
 use crate::arena::workload::{BLOCK_TOKENS, Request};
 
 /// Runs a trace, so many times as fast as recorded, against the floor.
-pub fn floor(
-    requests: &[Request],
-    compression: f64,
-    engines: usize,
-    options: EngineOptions,
-) -> Outcome {
+pub fn floor(requests: &[Request], compression: f64, options: &[EngineOptions]) -> Outcome {
+    let engines = options.len();
     let mut sorted: Vec<&Request> = requests.iter().collect();
     sorted.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
     let mut seen = BlockSet::default();
@@ -30,7 +26,7 @@ pub fn floor(
         let uncached_tokens = request.prompt_tokens - (cached * BLOCK_TOKENS).min(most);
         let Some(Reverse((idle, engine))) = free.pop() else { break };
         let arrived_s = request.at_s / compression;
-        let takes_s = uncached_tokens as f64 / options.prefill_rate;
+        let takes_s = uncached_tokens as f64 / options[engine].prefill_rate;
         let end = idle.0.max(arrived_s) + takes_s;
         free.push(Reverse((Seconds(end), engine)));
         outcome.worked_s[engine] += takes_s;

@@ -66,10 +66,10 @@ pub struct Greedy {
 
 impl Greedy {
     /// With nothing seen yet.
-    pub fn new(engines: usize, capacity: usize, settings: Settings) -> Self {
+    pub fn new(capacities: &[usize], settings: Settings) -> Self {
         Self {
             settings,
-            mirror: Mirror::new(engines, capacity),
+            mirror: Mirror::new(capacities),
             branchings: Branchings::default(),
             overlaps: Vec::new(),
         }
@@ -115,5 +115,9 @@ impl Router for Greedy {
             self.mirror.touch(engine, &job.blocks);
         }
         Some(Route { engine, expected_tokens: job.uncached_tokens(self.overlaps[engine]) })
+    }
+
+    fn down(&mut self, _scene: &Scene, engine: usize) {
+        self.mirror.clear(engine);
     }
 }

@@ -35,8 +35,8 @@ pub struct Scorers {
 
 impl Scorers {
     /// With nothing seen yet.
-    pub fn new(engines: usize, capacity: usize, settings: Settings) -> Self {
-        Self { settings, mirror: Mirror::new(engines, capacity), overlaps: Vec::new() }
+    pub fn new(capacities: &[usize], settings: Settings) -> Self {
+        Self { settings, mirror: Mirror::new(capacities), overlaps: Vec::new() }
     }
 }
 
@@ -63,5 +63,9 @@ impl Router for Scorers {
         let engine = scene.cheapest(EQUAL, |scene, at| -score(scene, at), Scene::lot);
         self.mirror.touch(engine, blocks);
         Some(Route { engine, expected_tokens: job.uncached_tokens(self.overlaps[engine]) })
+    }
+
+    fn down(&mut self, _scene: &Scene, engine: usize) {
+        self.mirror.clear(engine);
     }
 }

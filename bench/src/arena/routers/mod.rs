@@ -6,6 +6,7 @@ pub mod greedy;
 pub mod llmd;
 pub mod plain;
 pub mod product;
+pub mod replicas;
 pub mod ring;
 pub mod sglang;
 
@@ -57,24 +58,43 @@ impl Kind {
             || matches!(self, Kind::Ring { .. })
     }
 
-    /// Makes the router. The floor is no router.
+    /// Makes the router; the product has a proxy for each of `fleets`. The floor is no router.
     pub fn build<'f>(
         &self,
-        engines: usize,
-        capacity: usize,
-        fleet: &'f Fleet,
+        capacities: &[usize],
+        fleets: &'f [Fleet],
         options: ProductOptions,
     ) -> Option<Box<dyn Router + 'f>> {
         Some(match *self {
-            Kind::Product(policy) => Box::new(Product::new(policy, fleet, capacity, options)),
+            Kind::Product(policy) => product(policy, fleets, capacities, options),
             Kind::LeastTokens => Box::new(plain::LeastTokens),
-            Kind::Ring { blocks, bound } => Box::new(ring::Ring::new(engines, blocks, bound)),
-            Kind::Sglang(settings) => Box::new(sglang::CacheAware::new(engines, settings)),
-            Kind::Llmd(settings) => Box::new(llmd::Scorers::new(engines, capacity, settings)),
-            Kind::Dynamo(weight) => Box::new(dynamo::Dynamo::new(engines, weight)),
-            Kind::Greedy(settings) => Box::new(greedy::Greedy::new(engines, capacity, settings)),
+            Kind::Ring { blocks, bound } => {
+                Box::new(ring::Ring::new(capacities.len(), blocks, bound))
+            }
+            Kind::Sglang(settings) => Box::new(sglang::CacheAware::new(capacities.len(), settings)),
+            Kind::Llmd(settings) => Box::new(llmd::Scorers::new(capacities, settings)),
+            Kind::Dynamo(weight) => Box::new(dynamo::Dynamo::new(capacities.len(), weight)),
+            Kind::Greedy(settings) => Box::new(greedy::Greedy::new(capacities, settings)),
             Kind::Floor => return None,
         })
+    }
+}
+
+/// The product: one proxy, or several side by side.
+fn product<'f>(
+    policy: PolicyKind,
+    fleets: &'f [Fleet],
+    capacities: &[usize],
+    options: ProductOptions,
+) -> Box<dyn Router + 'f> {
+    let mut proxies: Vec<Product<'f>> =
+        fleets.iter().map(|fleet| Product::new(policy, fleet, capacities, options)).collect();
+    match (proxies.pop(), proxies.is_empty()) {
+        (Some(one), true) => Box::new(one),
+        (last, _) => {
+            proxies.extend(last);
+            Box::new(replicas::Replicas::new(proxies))
+        }
     }
 }
 

@@ -83,24 +83,26 @@ pub struct Product<'f> {
 }
 
 impl<'f> Product<'f> {
-    /// The product with this policy in front of a fleet whose engines hold `capacity` blocks each.
+    /// The product with this policy in front of a fleet whose engines hold so many blocks each.
     pub fn new(
         policy: PolicyKind,
         fleet: &'f Fleet,
-        capacity: usize,
+        capacities: &[usize],
         options: ProductOptions,
     ) -> Self {
-        let assumed = (capacity as f64 * options.assumed_capacity).max(1.0);
-        let (writer, handle) = index::index(IndexConfig {
-            fleet_blocks_max: u64::MAX >> 8,
-            backend_blocks_max: assumed as u64,
-            idle_ms_max: 0,
-        });
+        let (mut writer, handle) =
+            index::index(IndexConfig { fleet_blocks_max: u64::MAX >> 8, ..IndexConfig::default() });
+        for (at, capacity) in capacities.iter().enumerate() {
+            let blocks_max = (*capacity as f64 * options.assumed_capacity).max(1.0) as u64;
+            let backend = BackendId(at as u16);
+            writer.apply(Observation::Budget { backend, blocks_max });
+        }
         let pool: BackendSet = (0..fleet.len()).map(|at| BackendId(at as u16)).collect();
         if let Some(requests_max) = options.hold_requests {
-            let tokens_max = capacity as u64 * BLOCK_TOKENS;
-            pool.iter()
-                .for_each(|id| fleet.backend(id).set_limits(Limits { requests_max, tokens_max }));
+            for (id, capacity) in pool.iter().zip(capacities) {
+                let tokens_max = *capacity as u64 * BLOCK_TOKENS;
+                fleet.backend(id).set_limits(Limits { requests_max, tokens_max });
+            }
         }
         Self {
             options,
@@ -222,9 +224,24 @@ impl Router for Product<'_> {
 
     fn rank(&mut self, scene: &Scene, jobs: &[Job], waiting: &mut [usize]) {
         let rank = |key: usize| {
-            self.wanted[key] - self.options.ageing_tokens * (scene.now_s - jobs[key].arrived_s)
+            let wanted = self.wanted.get(key).copied().unwrap_or_default();
+            wanted - self.options.ageing_tokens * (scene.now_s - jobs[key].arrived_s)
         };
         waiting.sort_by(|a, b| rank(*a).total_cmp(&rank(*b)));
+    }
+
+    fn lost(&mut self, _scene: &Scene, key: usize, _job: &Job) {
+        self.held.get_mut(key).and_then(Option::take);
+    }
+
+    fn down(&mut self, scene: &Scene, engine: usize) {
+        let backend = BackendId(engine as u16);
+        self.fleet.backend(backend).set_healthy(false);
+        self.observe(scene, Observation::Cleared { backend });
+    }
+
+    fn up(&mut self, engine: usize) {
+        self.fleet.backend(BackendId(engine as u16)).set_healthy(true);
     }
 
     fn prefilled(&mut self, key: usize, _job: &Job) {

@@ -32,11 +32,12 @@ impl Ring {
         let total: u32 = scene.in_flight.iter().sum();
         let most = self.bound.map(|bound| bound * f64::from(total + 1) / scene.len() as f64);
         let fits = |engine: usize| {
-            most.is_none_or(|most| f64::from(scene.in_flight[engine] + 1) <= most.max(1.0))
+            let within = |most: f64| f64::from(scene.in_flight[engine] + 1) <= most.max(1.0);
+            scene.up[engine] && most.is_none_or(within)
         };
         match around.find(|(_, engine)| fits(*engine)) {
             Some((_, engine)) => *engine,
-            None => scene.least_busy(&(0..scene.len()).collect::<Vec<_>>()),
+            None => scene.least_busy(&scene.live()),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! than a threshold of the prompt matches, who was sent the deepest matching piece last; else the least loaded.
 //!
 //! Modelled on block ids where the real one has characters, and with a tree that is never trimmed (its default bound of
-//! 2^26 characters an engine is not reached here). Load is requests in flight; equals go to who got fewer so far.
+//! 2^26 characters an engine is not reached here; a failed engine's part is not cut out). Load is requests in flight; equals go to who got fewer so far.
 
 use crate::arena::hashing::BlockMap;
 use crate::arena::job::Job;
@@ -44,12 +44,12 @@ impl CacheAware {
 
     fn least_loaded(&self, scene: &Scene) -> usize {
         let load = |at: &usize| (scene.in_flight[*at], self.sent[*at], *at);
-        (0..scene.len()).min_by_key(load).unwrap_or_default()
+        scene.live().into_iter().min_by_key(load).unwrap_or_default()
     }
 
     fn is_imbalanced(&self, scene: &Scene) -> bool {
-        let most = scene.in_flight.iter().copied().max().unwrap_or_default();
-        let least = scene.in_flight.iter().copied().min().unwrap_or_default();
+        let loads = || scene.live().into_iter().map(|at| scene.in_flight[at]);
+        let (most, least) = (loads().max().unwrap_or_default(), loads().min().unwrap_or_default());
         let Settings { difference, ratio, .. } = self.settings;
         most - least > difference && f64::from(most) > ratio * f64::from(least)
     }
@@ -66,6 +66,7 @@ impl CacheAware {
 impl Router for CacheAware {
     fn route(&mut self, scene: &mut Scene, _key: usize, job: &Job) -> Option<Route> {
         let matched = if self.is_imbalanced(scene) { None } else { self.matched(job) };
+        let matched = matched.filter(|engine| scene.up[*engine]);
         let engine = matched.unwrap_or_else(|| self.least_loaded(scene));
         self.tenants.extend(job.blocks.iter().map(|id| (*id, engine)));
         self.sent[engine] += 1;

@@ -3,6 +3,7 @@
 //!
 //! A prompt is a list of block ids; equal ids mean equal whole prefixes, in every format read here.
 
+mod access_log;
 mod azure;
 mod copies;
 mod derive;
@@ -11,6 +12,7 @@ mod growth;
 mod input;
 mod mooncake;
 mod spread;
+mod stamp;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +51,8 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// Reads a trace, by its name: `.csv` is Azure's, a name with `growth` the session format, anything else Mooncake's.
+    /// Reads a trace, by its name: `.csv` is Azure's, a name with `growth` the session format; by its
+    /// first line the proxy's own access log; anything else is Mooncake's.
     /// A trailing `.gz` is unpacked. `generated` stands for the generator with its documented parameters.
     pub fn read(path: &Path, seed: u32) -> Result<Workload, ArenaError> {
         let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
@@ -63,6 +66,7 @@ impl Workload {
         }
         let requests = match name.contains(".csv") {
             true => azure::read(path, &lines)?,
+            false if access_log::is_one(&lines) => access_log::read(path, &lines)?,
             false => mooncake::read(path, &lines)?,
         };
         match requests.len() {
