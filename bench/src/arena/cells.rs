@@ -145,7 +145,25 @@ pub struct Cell<'s> {
     pub outcome: Outcome,
 }
 
-/// Runs every router at every scale, a few at a time. In order of scales, then routers; a cell is reported when it ends.
+/// What ended so far, in place, and how far it was reported.
+#[derive(Debug, Default)]
+struct Ended<'s> {
+    cells: Vec<Option<Option<Cell<'s>>>>,
+    reported: usize,
+}
+
+impl<'s> Ended<'s> {
+    /// Takes a cell in, or that it has no meaning, and reports what is next in order.
+    fn take(&mut self, place: usize, cell: Option<Cell<'s>>, report: &impl Fn(&Cell<'_>)) {
+        self.cells[place] = Some(cell);
+        while let Some(Some(cell)) = self.cells.get(self.reported) {
+            self.reported += 1;
+            cell.iter().for_each(report);
+        }
+    }
+}
+
+/// Runs every router at every scale, a few at a time, and reports each in order: of scales, then of routers.
 pub fn run_all<'s>(
     args: &Args,
     scales: &'s [Scale],
@@ -155,16 +173,16 @@ pub fn run_all<'s>(
     let cells: Vec<(&Scale, &Entry)> =
         scales.iter().flat_map(|scale| entries.iter().map(move |entry| (scale, entry))).collect();
     let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::with_capacity(cells.len()));
+    let slots = cells.iter().map(|_| None).collect();
+    let ended = Mutex::new(Ended { cells: slots, reported: 0 });
     let take_cells = || {
         loop {
             // Relaxed: the counter hands out numbers and publishes nothing.
             let place = next.fetch_add(1, Ordering::Relaxed);
             let Some(&(scale, entry)) = cells.get(place) else { return };
-            let Some(outcome) = run(args, scale, entry.kind) else { continue };
-            let cell = Cell { scale, entry, outcome };
-            report(&cell);
-            done.lock().unwrap_or_else(PoisonError::into_inner).push((place, cell));
+            let outcome = run(args, scale, entry.kind);
+            let cell = outcome.map(|outcome| Cell { scale, entry, outcome });
+            ended.lock().unwrap_or_else(PoisonError::into_inner).take(place, cell, &report);
         }
     };
     std::thread::scope(|scope| {
@@ -172,9 +190,8 @@ pub fn run_all<'s>(
             scope.spawn(take_cells);
         }
     });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(place, _)| *place);
-    done.into_iter().map(|(_, cell)| cell).collect()
+    let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ended.cells.into_iter().flatten().flatten().collect()
 }
 
 /// Recorded seconds a simulated one, so that the load is as asked.

@@ -6,11 +6,14 @@ use serde_json::json;
 
 use super::ArenaError;
 
+/// Asks for changes, but not for those of the results themselves.
+const CHANGES: [&str; 4] = ["status", "--porcelain", "--", ":(top,exclude)bench/results"];
+
 /// Machine and commit as JSON.
 pub fn json() -> Result<String, ArenaError> {
     let facts = json!({
         "commit": said("git", &["rev-parse", "HEAD"]),
-        "uncommitted_changes": !said("git", &["status", "--porcelain"]).is_empty(),
+        "uncommitted_changes": !said("git", &CHANGES).is_empty(),
         "compiler": said("rustc", &["--version"]),
         "kernel": said("uname", &["-sr"]),
         "processor": processor(),
