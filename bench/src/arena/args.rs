@@ -104,6 +104,9 @@ pub struct Args {
     /// Our policies: the router holds requests back, with at most so many on a backend.
     #[arg(long)]
     pub hold_requests: Option<u32>,
+    /// Our policies: what a second of waiting takes off a held request's work, in tokens, when those held are ranked.
+    #[arg(long, default_value_t = 1000.0)]
+    pub hold_ageing: f64,
     /// Our policies: how long a conversation waits for its full home, in ms.
     #[arg(long, default_value_t = 0)]
     pub home_wait_ms: u64,

@@ -86,6 +86,7 @@ fn others(args: &Args) -> String {
         }
     };
     say("hold", args.hold_requests.is_some(), args.hold_requests.unwrap_or(0).to_string());
+    say("home_wait_ms", args.home_wait_ms > 0, args.home_wait_ms.to_string());
     say("chunk", args.chunk_tokens > 0.0, args.chunk_tokens.to_string());
     say("slowdown", args.batch_slowdown > 0.0, args.batch_slowdown.to_string());
     say("speeds", !args.speeds.is_empty(), format!("{:?}", args.speeds));
@@ -231,6 +232,6 @@ fn product_options(args: &Args) -> ProductOptions {
         conversations: !args.no_conversations,
         hold_requests: args.hold_requests,
         home_wait_ms: args.home_wait_ms,
-        ..ProductOptions::default()
+        ageing_tokens: args.hold_ageing,
     }
 }
