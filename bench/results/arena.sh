@@ -22,6 +22,18 @@ agents="$TRACES/cc_sessions.growth.jsonl.gz"
     arena agents-n128 --trace "$agents" --backends 128 --until 600
     arena agents-k24-fifo --trace "$agents" --backends 8 --sessions-per-backend 24
     arena agents-k24-least-first --trace "$agents" --backends 8 --sessions-per-backend 24 --sched 500
+    # The router holds requests back: at most 16 on an engine; then any room will do at once, or only the conversation's home.
+    held() {
+        name=$1
+        shift
+        arena "$name" --trace "$agents" --backends 8 --sessions-per-backend 24 --hold-requests 16 --policy cost,session "$@"
+    }
+    held agents-k24-held
+    held agents-k24-held-for-home --home-wait-ms 600000
+    # What a wrong idea of the engines' capacity costs.
+    for factor in 0.25 0.5 2 4; do
+        arena "agents-assumed-$factor" --trace "$agents" --backends 8 --policy cost --assumed-capacity "$factor"
+    done
     arena generated --trace generated --backends 8,32
 } | tee arena.txt
 arena machine --trace generated --backends 1 --until 1 --policy random --facts arena.facts.json >machine.txt
