@@ -1,14 +1,16 @@
-//! The stop-watch of the micro-benchmarks. It knows nothing of what it measures.
+//! The stop-watch of the micro-benchmarks, which knows nothing of what it measures, and the [`arena`].
 //!
 //! Each case is run in batches; printed are the median and the fastest batch, in nanoseconds an operation,
 //! and a checksum that keeps the compiler honest. With `--smoke` every case runs once, to show that it does.
 //! Absolute times mean little on a busy machine: compare cases of one run.
 #![forbid(unsafe_code)]
 
+pub mod arena;
 mod clock;
 mod output;
 
 use clock::timed;
+pub use output::complain;
 use output::print;
 
 /// Batches of a measured run.

@@ -5,3 +5,9 @@
 pub(crate) fn print(line: &str) {
     println!("{line}");
 }
+
+/// One line of complaint.
+#[expect(clippy::print_stderr, reason = "complaints do not belong among the results")]
+pub fn complain(line: &str) {
+    eprintln!("{line}");
+}

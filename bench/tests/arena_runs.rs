@@ -1,0 +1,184 @@
+//! Runs as such: whatever the router and whatever fails, every request ends once, and what is switched on has its effect.
+//! The workload is made here, so that nothing has to be there to run these.
+
+use std::sync::Arc;
+
+use bench::arena::engine::EngineOptions;
+use bench::arena::mersenne::Mersenne;
+use bench::arena::results::Outcome;
+use bench::arena::routers::product::ProductOptions;
+use bench::arena::routers::{self, Entry, Kind};
+use bench::arena::sim::{Outage, Sim};
+use bench::arena::source::Source;
+use bench::arena::workload::{BLOCK_TOKENS, Request};
+use index::{Fleet, FleetConfig};
+
+const SEED: u32 = 5;
+
+/// Conversations that come back a few times each, two requests a second.
+fn conversations(count: u64, turns: u64) -> Vec<Request> {
+    let mut random = Mersenne::new(SEED);
+    let mut requests = Vec::new();
+    for turn in 0..turns {
+        for session in 0..count {
+            let blocks = 4 + session % 9 + 3 * turn;
+            let own = |place: u64| if place < 2 { place } else { (session + 1) << 20 | place };
+            requests.push(Request {
+                at_s: ((turn * count + session) as f64 + random.unit()) * 0.5,
+                prompt_tokens: blocks * BLOCK_TOKENS,
+                output_tokens: 20 + session,
+                blocks: (0..blocks).map(own).collect::<Arc<[u64]>>(),
+                session,
+            });
+        }
+    }
+    requests.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    requests
+}
+
+struct Setup {
+    engines: Vec<EngineOptions>,
+    product: ProductOptions,
+    replicas: usize,
+    outages: Vec<Outage>,
+}
+
+impl Setup {
+    fn new(engines: usize) -> Self {
+        let options = EngineOptions { capacity: 300, ..EngineOptions::default() };
+        Self {
+            engines: vec![options; engines],
+            product: ProductOptions::default(),
+            replicas: 1,
+            outages: Vec::new(),
+        }
+    }
+
+    fn run(&self, kind: Kind, requests: &[Request]) -> Outcome {
+        let config = FleetConfig::with_capacity(self.engines.len());
+        let fleets: Vec<Fleet> = (0..self.replicas).map(|_| Fleet::new(config)).collect();
+        let capacities: Vec<usize> = self.engines.iter().map(|engine| engine.capacity).collect();
+        let router = kind.build(&capacities, &fleets, self.product).unwrap();
+        let source = Source::open(requests, 1.0);
+        let mut sim = Sim::new(&self.engines, router, source, SEED);
+        self.outages.iter().for_each(|outage| sim.plan_outage(*outage));
+        sim.run(None)
+    }
+}
+
+fn real() -> Vec<Entry> {
+    routers::all().into_iter().filter(|entry| entry.kind != Kind::Floor).collect()
+}
+
+fn cost() -> Kind {
+    routers::named("cost").unwrap()[0].kind
+}
+
+#[test]
+fn every_request_ends_once_whatever_the_router() {
+    let requests = conversations(40, 6);
+    for entry in real() {
+        let outcome = Setup::new(4).run(entry.kind, &requests);
+        assert_eq!(outcome.samples.len(), requests.len(), "{}", entry.name);
+        let tokens: u64 = outcome.samples.iter().map(|sample| sample.uncached_tokens).sum();
+        let asked: u64 = requests.iter().map(|request| request.prompt_tokens).sum();
+        assert!(tokens <= asked, "{}: no more is computed than asked for", entry.name);
+    }
+}
+
+#[test]
+fn engines_that_fail_lose_answers_begun_and_nothing_else() {
+    let requests = conversations(40, 6);
+    let mut setup = Setup::new(4);
+    setup.outages = vec![
+        Outage { engine: 1, at_s: 20.0, back_s: Some(40.0) },
+        Outage { engine: 2, at_s: 0.0, back_s: Some(30.0) },
+        Outage { engine: 3, at_s: 60.0, back_s: None },
+    ];
+    for entry in real() {
+        let outcome = setup.run(entry.kind, &requests);
+        assert_eq!(outcome.samples.len() + outcome.lost, requests.len(), "{}", entry.name);
+        let during = |engine, from: f64, to: f64| {
+            let here = outcome.samples.iter().filter(move |sample| sample.engine == engine);
+            here.filter(move |sample| (from..to).contains(&sample.arrived_s)).count()
+        };
+        assert_eq!(during(1, 20.0, 40.0), 0, "{}: nothing goes where nobody is", entry.name);
+        assert_eq!(during(3, 60.0, f64::MAX), 0, "{}", entry.name);
+    }
+}
+
+#[test]
+fn a_fleet_that_is_down_as_a_whole_keeps_everybody_waiting() {
+    let requests = conversations(20, 2);
+    let mut setup = Setup::new(2);
+    let outage = |engine| Outage { engine, at_s: 0.0, back_s: Some(1000.0) };
+    setup.outages = vec![outage(0), outage(1)];
+    for entry in real() {
+        let outcome = setup.run(entry.kind, &requests);
+        assert_eq!(outcome.samples.len(), requests.len(), "{}", entry.name);
+        assert!(outcome.samples.iter().all(|sample| sample.ttft_s > 900.0), "{}", entry.name);
+    }
+}
+
+#[test]
+fn requests_held_by_the_router_all_end_and_never_exceed_a_backends_room() {
+    let requests = conversations(40, 6);
+    let mut setup = Setup::new(2);
+    setup.product.hold_requests = Some(1);
+    let outcome = setup.run(cost(), &requests);
+    assert_eq!(outcome.samples.len(), requests.len());
+    let mut busy: Vec<Vec<(f64, f64)>> = vec![Vec::new(); 2];
+    for (sample, request) in outcome.samples.iter().zip(in_order_of_end(&outcome, &requests)) {
+        let first_s = sample.arrived_s + sample.ttft_s;
+        let start_s = first_s - sample.uncached_tokens as f64 / 8000.0;
+        busy[sample.engine].push((start_s, first_s + request.output_tokens as f64 / 40.0));
+    }
+    for spans in &mut busy {
+        spans.sort_by(|a, b| a.0.total_cmp(&b.0));
+        assert!(spans.windows(2).all(|pair| pair[1].0 >= pair[0].1 - 1e-6), "one at a time");
+    }
+}
+
+/// The requests of an outcome's samples; they are told apart by when they came.
+fn in_order_of_end<'r>(outcome: &Outcome, requests: &'r [Request]) -> Vec<&'r Request> {
+    let find = |at_s: f64| requests.iter().find(|request| request.at_s == at_s).unwrap();
+    outcome.samples.iter().map(|sample| find(sample.arrived_s)).collect()
+}
+
+#[test]
+fn proxies_that_share_nothing_find_less_cached() {
+    let requests = conversations(60, 8);
+    let session = routers::named("session").unwrap()[0].kind;
+    let mut setup = Setup::new(8);
+    let together = setup.run(session, &requests);
+    setup.replicas = 4;
+    let apart = setup.run(session, &requests);
+    assert_eq!(apart.samples.len(), requests.len());
+    assert!(apart.hit_blocks < together.hit_blocks);
+}
+
+#[test]
+fn a_batch_that_slows_decoding_keeps_slots_longer_but_loses_nobody() {
+    let requests = conversations(60, 4);
+    let mut setup = Setup::new(2);
+    setup.engines.iter_mut().for_each(|engine| engine.slots = 4);
+    let steady = setup.run(cost(), &requests);
+    for engine in &mut setup.engines {
+        (engine.chunk_tokens, engine.batch_slowdown) = (2048.0, 0.5);
+    }
+    let slowed = setup.run(cost(), &requests);
+    assert_eq!(slowed.samples.len(), requests.len());
+    let mean = |outcome: &Outcome| outcome.row("", "", 0, "").ttft_mean;
+    assert!(mean(&slowed) > mean(&steady));
+}
+
+#[test]
+fn slower_and_smaller_engines_get_their_own_size() {
+    let requests = conversations(40, 4);
+    let mut setup = Setup::new(2);
+    (setup.engines[1].prefill_rate, setup.engines[1].capacity) = (800.0, 30);
+    let outcome = setup.run(cost(), &requests);
+    assert_eq!(outcome.samples.len(), requests.len());
+    let on = |engine| outcome.samples.iter().filter(move |sample| sample.engine == engine).count();
+    assert!(on(0) > on(1), "the work that is pending shows who is slow");
+}
