@@ -138,6 +138,11 @@ impl Evidence {
         }
     }
 
+    /// Blocks held, summed over backends.
+    pub(crate) fn resident_blocks(&self) -> u64 {
+        self.ledger.resident
+    }
+
     /// Counts of everything, by backend.
     pub(crate) fn stats(&self, stats: &mut IndexStats) {
         stats.resident_blocks = self.ledger.resident;

@@ -155,6 +155,11 @@ impl IndexWriter {
         fresh
     }
 
+    /// Blocks held, summed over backends: one of the [counts](Self::stats), without the walk.
+    pub fn resident_blocks(&self) -> u64 {
+        self.evidence.resident_blocks()
+    }
+
     /// Counts, for metrics and the admin view. Costs a walk over the backends.
     pub fn stats(&self) -> IndexStats {
         let mut stats = IndexStats {
