@@ -72,6 +72,26 @@ pub const POOL_SPARE_DIVISOR: u64 = 10;
 /// Candidates kept in a decision, best first.
 pub const DECISION_CANDIDATES_MAX: usize = 8;
 
+/// Backends of a pool that are all looked at in one decision. Above it a decision looks at a shortlist of about as many:
+/// each costs a cache line that other cores write to.
+pub const SCAN_BACKENDS_MAX: usize = if cfg!(loom) { 2 } else { 64 };
+
+/// Of the backends that hold part of a prompt, how many a shortlist takes of those whose depth is their own: the deepest.
+pub const SHORTLIST_DEEP_MAX: usize = 16;
+
+/// How many it takes of those that share a depth with many: the least busy of the deepest such group.
+pub const SHORTLIST_WIDE_MAX: usize = 16;
+
+/// How many it takes whatever they hold: the least busy. Twenty-four taken at random miss the better tenth of a fleet
+/// once in twelve decisions, and are taken at random only among equally busy ones.
+pub const SHORTLIST_CALM_MAX: usize = 24;
+
+/// Prefill work that makes a backend a busy one, in tokens: about what an engine prefills in half a second.
+pub const HEAVY_TOKENS: u64 = 4096;
+
+/// Holders that drop out of a path at one depth and are written one by one; more are kept as a bitmap.
+pub const DROPOUTS_SINGLE_MAX: usize = 64;
+
 /// Terms of one score.
 pub const SCORE_TERMS_MAX: usize = 6;
 

@@ -95,6 +95,11 @@ impl BackendSet {
         }
     }
 
+    /// The bitmap: 64 ids a word, the lowest first.
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.words
+    }
+
     fn recount(&mut self) {
         self.len = self.words.iter().map(|bits| bits.count_ones()).sum();
     }
@@ -104,7 +109,7 @@ fn place(id: BackendId) -> (usize, u64) {
     (id.index() / WORD_BITS, 1 << (id.index() % WORD_BITS))
 }
 
-fn ids_of(word: usize, mut bits: u64) -> impl Iterator<Item = BackendId> {
+pub(crate) fn ids_of(word: usize, mut bits: u64) -> impl Iterator<Item = BackendId> {
     std::iter::from_fn(move || {
         if bits == 0 {
             return None;
