@@ -34,6 +34,11 @@ pub const EVICTION_SAMPLE: usize = 16;
 /// Idle holds forgotten in one publication: a backend that fell silent is forgotten in steps of a few microseconds.
 pub const EXPIRY_HOLDS_MAX: usize = 64;
 
+/// Steps taken in one go (by an observation, by a publication) to give up what a cleared or removed backend held; one
+/// step is one span of the way to a hold. About a millisecond: scattered holds cost three microseconds each, since each
+/// publication copies the fans on their ways anew.
+pub const PURGE_STEPS_MAX: usize = 1024;
+
 /// Conversation pins kept, unless configured: 8 bytes each, half a megabyte.
 pub const AFFINITY_ENTRIES_DEFAULT: usize = if cfg!(loom) { 8 } else { 65_536 };
 

@@ -102,6 +102,28 @@ impl Overlaps {
         self.deepest = self.deepest.max(blocks);
     }
 
+    /// Forgets the backends of `gone`.
+    pub(crate) fn hide(&mut self, gone: &BackendSet) {
+        if gone.is_empty() {
+            return;
+        }
+        let Self { depths, single, groups, words, holders, .. } = self;
+        single.retain(|&id| {
+            let stays = !gone.contains(id);
+            depths[id.index()] *= u32::from(stays);
+            stays
+        });
+        groups.retain(|group| {
+            let bitmap = words.get_mut(group.from..group.to).unwrap_or(&mut []);
+            bitmap.iter_mut().zip(gone.words()).for_each(|(bits, gone)| *bits &= !gone);
+            bitmap.iter().any(|&bits| bits != 0)
+        });
+        holders.subtract(gone);
+        let single = self.single.iter().map(|&id| self.depth(id)).max();
+        let wide = self.groups.last().map(|group| group.depth);
+        self.deepest = single.max(wide).unwrap_or(0);
+    }
+
     /// Backends whose depth was found one by one, in no order.
     pub(crate) fn single(&self) -> &[BackendId] {
         &self.single
@@ -146,6 +168,22 @@ mod tests {
         o.clear();
         assert_eq!((o.depth(BackendId(900)), o.template_depth(), o.deepest()), (0, 0, 0));
         assert!(o.holders().is_empty());
+    }
+
+    #[test]
+    fn what_is_hidden_is_as_if_it_held_nothing() {
+        let ids = |range: std::ops::Range<u16>| range.map(BackendId).collect::<BackendSet>();
+        let mut o = Overlaps::new();
+        o.deepen_all(&ids(0..250), 4);
+        o.deepen_all(&ids(0..100), 9);
+        o.deepen(BackendId(5), 12);
+        o.deepen(BackendId(300), 2);
+        o.hide(&ids(0..120));
+        let depths = [5, 99, 119, 120, 300].map(|id| o.depth(BackendId(id)));
+        assert_eq!(depths, [0, 0, 0, 4, 2]);
+        assert_eq!((o.deepest(), o.holders().len()), (4, 131));
+        o.hide(&ids(0..301));
+        assert_eq!((o.deepest(), o.holders().len()), (0, 0));
     }
 
     #[test]

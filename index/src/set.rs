@@ -67,6 +67,19 @@ impl BackendSet {
         self.words.iter().enumerate().flat_map(|(word, &bits)| ids_of(word, bits))
     }
 
+    /// The lowest id.
+    pub fn first(&self) -> Option<BackendId> {
+        self.iter().next()
+    }
+
+    /// Takes out every id of `other`.
+    pub fn subtract(&mut self, other: &BackendSet) {
+        for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
+            *mine &= !theirs;
+        }
+        self.recount();
+    }
+
     /// Adds every id of `other`.
     pub fn union(&mut self, other: &BackendSet) {
         if self.words.len() < other.words.len() {
@@ -176,6 +189,8 @@ mod tests {
         let mut a = set(&[1, 2, 300]);
         a.union(&set(&[2, 900]));
         assert_eq!((a.len(), &a), (4, &set(&[1, 2, 300, 900])));
+        a.subtract(&set(&[1, 7]));
+        assert_eq!((a.len(), a.first()), (3, Some(BackendId(2))));
         a.intersect(&set(&[2, 300, 301]));
         assert_eq!((a.len(), &a), (2, &set(&[2, 300])));
     }

@@ -18,7 +18,7 @@ pub(crate) fn resident(bench: &Bench, backends: u64, own_blocks_max: usize) {
     let config = IndexConfig {
         fleet_blocks_max: blocks,
         backend_blocks_max: (blocks / backends * 16).max(1024),
-        idle_ms_max: 0,
+        ..IndexConfig::default()
     };
     let before = resident_bytes();
     let (mut writer, handle) = index::index(config);

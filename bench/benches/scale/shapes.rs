@@ -118,7 +118,7 @@ pub(crate) fn random_prompts(bench: &Bench) {
     let mut shape = Shape::new(IndexConfig {
         fleet_blocks_max: bound,
         backend_blocks_max: bound,
-        idle_ms_max: 0,
+        ..IndexConfig::default()
     });
     for name in 0..bound / 32 * 4 {
         shape.store((mix(name) % 10) as u16, under(&[], name, 1 + (mix(name ^ 7) % 128) as usize));
@@ -140,12 +140,15 @@ pub(crate) fn churn(bench: &Bench) {
     (shape.applies, shape.publishes) = (Spread::default(), Spread::default());
     let watch = Stopwatch::start();
     shape.apply(Observation::Removed { backend: removed });
-    let mut publications = 0;
-    while shape.publish() {
+    let mut publications = 1;
+    shape.publish();
+    let unseen_us = watch.ns() / 1000;
+    while shape.writer.is_behind() {
+        shape.publish();
         publications += 1;
     }
     bench.line(&format!(
-        "removed: {publications} publications and {} us until nothing is left",
+        "removed: unseen after {unseen_us} us; {publications} publications and {} us until all is freed",
         watch.ns() / 1000
     ));
     shape.report(bench, (0..20_000).map(|n| under(&[], mix(n) % conversations, 16)));
