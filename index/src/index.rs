@@ -4,9 +4,11 @@
 use std::fmt;
 
 use crate::evidence::{Evidence, Lost};
-use crate::limits::{BACKEND_BLOCKS_MAX_DEFAULT, FLEET_BLOCKS_MAX_DEFAULT, PURGE_STEPS_MAX};
+use crate::limits::{
+    BACKEND_BLOCKS_MAX_DEFAULT, FLEET_BLOCKS_MAX_DEFAULT, PURGE_STEPS_MAX, RECLAIM_STEPS,
+};
 use crate::publication::{Publisher, Subscriber, Subscription, publication};
-use crate::tree::Tree;
+use crate::tree::{Grave, Tree};
 use crate::{BackendId, BackendSet, Millis, Overlaps, SequenceHash};
 
 /// Bounds of the index.
@@ -85,7 +87,10 @@ pub fn index(config: IndexConfig) -> (IndexWriter, IndexHandle) {
     let hidden = BackendSet::default();
     let empty = Snapshot { tree: Tree::new(), hidden, version: 0, at: Millis(0) };
     let (publisher, subscription) = publication(empty);
-    (IndexWriter { evidence, publisher, retired: 0 }, IndexHandle { subscription })
+    (
+        IndexWriter { evidence, publisher, grave: Grave::default(), retired: 0 },
+        IndexHandle { subscription },
+    )
 }
 
 /// A published, immutable index: who plausibly held which prefix when it was published.
@@ -127,6 +132,7 @@ impl fmt::Debug for Snapshot {
 pub struct IndexWriter {
     evidence: Evidence,
     publisher: Publisher<Snapshot>,
+    grave: Grave,
     retired: usize,
 }
 
@@ -148,7 +154,7 @@ impl IndexWriter {
         }
     }
 
-    /// Publishes what changed since the last time, and frees old snapshots no reader holds. True when something was new.
+    /// Publishes what changed since the last time, and frees old snapshots no reader holds, in steps. True when something was new.
     /// Costs a few hundred nanoseconds; what a batch touched was copied when it was applied.
     pub fn publish(&mut self, now: Millis) -> bool {
         self.evidence.expire_some(now);
@@ -159,7 +165,9 @@ impl IndexWriter {
             let version = self.publisher.current().version + 1;
             self.publisher.publish(Snapshot { tree, hidden, version, at: now });
         }
-        self.retired = self.publisher.reclaim();
+        let Self { publisher, grave, .. } = self;
+        self.retired = publisher.reclaim_into(|snapshot| grave.bury(snapshot.tree));
+        self.grave.free_some(RECLAIM_STEPS);
         fresh
     }
 

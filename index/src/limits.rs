@@ -39,6 +39,10 @@ pub const EXPIRY_HOLDS_MAX: usize = 64;
 /// publication copies the fans on their ways anew.
 pub const PURGE_STEPS_MAX: usize = 1024;
 
+/// Spans and fans freed of old snapshots in one publication, for each that waits: some hundred microseconds. A usual
+/// batch replaces fewer.
+pub const RECLAIM_STEPS: usize = 4096;
+
 /// Conversation pins kept, unless configured: 8 bytes each, half a megabyte.
 pub const AFFINITY_ENTRIES_DEFAULT: usize = if cfg!(loom) { 8 } else { 65_536 };
 

@@ -8,12 +8,14 @@
 
 mod children;
 mod edit;
+mod grave;
 mod holders;
 mod span;
 
 use std::sync::Arc;
 
 pub(crate) use children::Children;
+pub(crate) use grave::Grave;
 pub(crate) use holders::Holders;
 pub(crate) use span::{Span, SpanId};
 
@@ -33,6 +35,12 @@ impl Tree {
 
     pub(crate) fn root(&self) -> &Span {
         &self.root
+    }
+
+    /// What hangs below the root, if no other version shares it.
+    fn into_children(self) -> Option<Children> {
+        let mut root = Arc::into_inner(self.root)?;
+        Some(std::mem::take(&mut root.children))
     }
 
     /// Walks down along `blocks`. Calls `each` for every span entered, with how many of its blocks matched (at least
