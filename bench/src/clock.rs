@@ -11,3 +11,20 @@ pub(crate) fn timed(count: u64, operation: &mut impl FnMut() -> u64, checksum: &
     }
     start.elapsed().as_nanos()
 }
+
+/// A running stop-watch, for operations that are timed one by one.
+#[derive(Debug)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts one.
+    #[expect(clippy::disallowed_methods, reason = "a stop-watch reads the clock")]
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Nanoseconds since it was started.
+    pub fn ns(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}

@@ -7,7 +7,13 @@
 
 pub mod arena;
 mod clock;
+mod memory;
 mod output;
+mod spread;
+
+pub use clock::Stopwatch;
+pub use memory::resident_bytes;
+pub use spread::Spread;
 
 use clock::timed;
 pub use output::complain;
@@ -40,9 +46,24 @@ impl Bench {
         bench
     }
 
+    /// Whether everything is to be tiny, and run only to show that it does.
+    pub fn is_smoke(&self) -> bool {
+        self.smoke
+    }
+
+    /// Whether a part of this name was asked for.
+    pub fn wants(&self, name: &str) -> bool {
+        self.filter.as_ref().is_none_or(|filter| name.contains(filter.as_str()))
+    }
+
+    /// Prints a line of results that were measured by other means.
+    pub fn line(&self, text: &str) {
+        print(text);
+    }
+
     /// Measures `operation`, which returns something of its result.
     pub fn case(&self, name: &str, mut operation: impl FnMut() -> u64) {
-        if self.filter.as_ref().is_some_and(|filter| !name.contains(filter.as_str())) {
+        if !self.wants(name) {
             return;
         }
         if self.smoke {

@@ -4,8 +4,10 @@
 //! # Orderings
 //! The switches are one byte that publishes nothing else: Relaxed everywhere.
 
-use crate::sync::{AtomicU8, Ordering};
-use crate::{Load, Refusal, Slots};
+use crate::limits::HEAVY_TOKENS;
+use crate::roster::{Mark, Roster, state};
+use crate::sync::{Arc, AtomicU8, Ordering};
+use crate::{BackendId, Charge, Load, Refusal, Rejected, Slots};
 
 const DISABLED: u8 = 1;
 const UNHEALTHY: u8 = 2;
@@ -28,16 +30,78 @@ pub struct Backend {
     /// Prefill work, conversations and what the engine reported.
     pub load: Load,
     switches: AtomicU8,
+    /// Where what it is doing is marked, and under which id.
+    place: Option<(Arc<Roster>, BackendId)>,
 }
 
 impl Backend {
     pub(crate) fn new() -> Self {
-        Self { slots: Slots::new(0, 0), load: Load::new(), switches: AtomicU8::new(0) }
+        Self { slots: Slots::new(0, 0), load: Load::new(), switches: AtomicU8::new(0), place: None }
+    }
+
+    /// The backend of this id, in a fleet that marks what its backends do.
+    pub(crate) fn marked(roster: &Arc<Roster>, id: BackendId) -> Self {
+        let place = roster.is_kept().then(|| (Arc::clone(roster), id));
+        Self { place, ..Self::new() }
+    }
+
+    /// Takes a place for one request. Returns the tokens and the prefill work to give back.
+    pub(crate) fn take(&self, charge: Charge) -> Result<(u64, u64), Rejected> {
+        let tokens = self.slots.take(charge.tokens)?;
+        let uncached = charge.uncached_tokens.min(crate::limits::CHARGE_TOKENS_MAX);
+        self.load.add_uncached(uncached);
+        self.note();
+        Ok((tokens, uncached))
+    }
+
+    /// Some prefill work is done.
+    pub(crate) fn prefilled(&self, uncached: u64) {
+        if uncached > 0 {
+            self.load.sub_uncached(uncached);
+            self.note();
+        }
+    }
+
+    /// Gives back what one request took.
+    pub(crate) fn give_back(&self, tokens: u64, uncached: u64) {
+        self.load.sub_uncached(uncached);
+        self.slots.give_back(tokens);
+        self.note();
+    }
+
+    /// Whether its marks are what its state says. True whenever nobody is changing that.
+    pub(crate) fn is_noted(&self) -> bool {
+        self.place.as_ref().is_none_or(|(roster, id)| roster.agrees(*id, self.marks()))
+    }
+
+    fn note(&self) {
+        if let Some((roster, id)) = &self.place {
+            roster.note(*id, || self.marks());
+        }
+    }
+
+    fn marks(&self) -> u8 {
+        // Relaxed: the byte is the whole message.
+        let off = self.switches.load(Ordering::Relaxed);
+        // The smallest request: one token.
+        let fits = self.slots.fits(1);
+        let uncached = self.load.uncached_tokens();
+        state(&[
+            (Mark::Disabled, off & DISABLED != 0),
+            (Mark::Unhealthy, off & UNHEALTHY != 0),
+            (Mark::BreakerOpen, off & BREAKER_OPEN != 0),
+            (Mark::FullRequests, fits == Err(Rejected::Requests)),
+            (Mark::FullTokens, fits == Err(Rejected::Tokens)),
+            (Mark::Running, self.slots.in_flight().0 > 0),
+            (Mark::Prefilling, uncached > 0),
+            (Mark::Heavy, uncached >= HEAVY_TOKENS),
+        ])
     }
 
     /// Changes the limits; requests in flight stay.
     pub fn set_limits(&self, limits: Limits) {
         self.slots.set_limits(limits.requests_max, limits.tokens_max);
+        self.note();
     }
 
     /// The limits in force.
@@ -103,6 +167,7 @@ impl Backend {
             // Relaxed: as above.
             self.switches.fetch_and(!bit, Ordering::Relaxed);
         }
+        self.note();
     }
 }
 

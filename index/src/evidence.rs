@@ -7,6 +7,7 @@ mod check;
 mod edit;
 mod ledger;
 mod links;
+mod purge;
 mod slab;
 
 pub use account::Lost;
@@ -14,7 +15,7 @@ pub use account::Lost;
 use crate::index::IndexConfig;
 use crate::limits::{EVICTION_SAMPLE, EXPIRY_HOLDS_MAX, PROMPT_BLOCKS_MAX};
 use crate::tree::{SpanId, Tree};
-use crate::{BackendId, BackendStats, IndexStats, Millis, SequenceHash};
+use crate::{BackendId, BackendSet, BackendStats, IndexStats, Millis, SequenceHash};
 use ledger::{HoldId, Ledger};
 
 /// The tree and its books.
@@ -25,6 +26,8 @@ pub(crate) struct Evidence {
     config: IndexConfig,
     /// The tree differs from what was published last.
     dirty: bool,
+    /// Backends some of whose holds are stale.
+    purging: BackendSet,
     /// Where the next look for somebody to evict from, or to expire, starts.
     cursor: usize,
     /// What removed backends lost.
@@ -41,6 +44,7 @@ impl Evidence {
             ledger: Ledger::new(),
             config,
             dirty: false,
+            purging: BackendSet::default(),
             cursor: 0,
             lost: Lost::default(),
             path: Vec::new(),
@@ -48,9 +52,9 @@ impl Evidence {
         }
     }
 
-    /// The tree, when it changed since the last call.
-    pub(crate) fn changed(&mut self) -> Option<Tree> {
-        std::mem::take(&mut self.dirty).then(|| self.tree.clone())
+    /// The tree, when it changed since the last call, and the backends that are not to be believed in it.
+    pub(crate) fn changed(&mut self) -> Option<(Tree, BackendSet)> {
+        std::mem::take(&mut self.dirty).then(|| (self.tree.clone(), self.purging.clone()))
     }
 
     /// `backend` holds these leading blocks as of now.
@@ -59,7 +63,7 @@ impl Evidence {
         if blocks.is_empty() {
             return;
         }
-        self.ledger.open_account(backend);
+        self.ledger.open_account(backend).is_leaving = false;
         let matched = self.follow_splitting(blocks);
         self.join(backend);
         self.grow(backend, &blocks[matched..]);
@@ -89,29 +93,11 @@ impl Evidence {
         }
     }
 
-    /// `backend` holds nothing any more.
-    pub(crate) fn clear(&mut self, backend: BackendId) {
-        let mut cleared = 0;
-        while let Some(oldest) = self.oldest(backend) {
-            cleared += self.drop_hold(oldest);
-        }
-        if let Some(account) = self.ledger.account_mut(backend) {
-            account.lost.cleared_blocks += cleared;
-        }
-    }
-
-    /// `backend` left the fleet: nothing of it is kept, its budget included.
-    pub(crate) fn remove(&mut self, backend: BackendId) {
-        self.clear(backend);
-        if let Some(account) = self.ledger.account(backend) {
-            self.lost.add(&account.lost);
-        }
-        self.ledger.close_account(backend);
-    }
-
     /// Sets how many blocks `backend` can hold; 0 goes back to the default.
     pub(crate) fn set_budget(&mut self, backend: BackendId, blocks_max: u64) {
-        self.ledger.open_account(backend).blocks_max = (blocks_max > 0).then_some(blocks_max);
+        let account = self.ledger.open_account(backend);
+        account.blocks_max = (blocks_max > 0).then_some(blocks_max);
+        account.is_leaving = false;
         self.keep_budget(backend);
     }
 
@@ -124,6 +110,9 @@ impl Evidence {
         }
         self.cursor = (self.cursor + 1) % accounts;
         let backend = BackendId(self.cursor as u16);
+        if self.purging.contains(backend) {
+            return;
+        }
         let mut expired = 0;
         for _ in 0..EXPIRY_HOLDS_MAX {
             let Some(oldest) = self.oldest(backend) else { break };
@@ -138,19 +127,27 @@ impl Evidence {
         }
     }
 
+    /// Blocks held, summed over backends, as far as they are believed.
+    pub(crate) fn resident_blocks(&self) -> u64 {
+        self.ledger.resident - self.ledger.stale
+    }
+
     /// Counts of everything, by backend.
     pub(crate) fn stats(&self, stats: &mut IndexStats) {
-        stats.resident_blocks = self.ledger.resident;
+        stats.resident_blocks = self.resident_blocks();
+        stats.stale_blocks = self.ledger.stale;
         stats.distinct_blocks = self.ledger.distinct;
         stats.spans = self.ledger.records.live() as u64 - 1;
         stats.bytes = self.bytes();
         stats.lost = self.lost;
         for (index, account) in self.ledger.accounts.iter().enumerate() {
-            let Some(account) = account else { continue };
+            let Some(account) = account.as_ref().filter(|account| !account.is_leaving) else {
+                continue;
+            };
             stats.lost.add(&account.lost);
             stats.backends.push(BackendStats {
                 id: BackendId(index as u16),
-                blocks: account.blocks,
+                blocks: account.fresh_blocks(),
                 blocks_max: account.blocks_max.unwrap_or(self.config.backend_blocks_max),
                 spans: account.spans,
                 lost: account.lost,
@@ -162,7 +159,11 @@ impl Evidence {
     fn keep_budget(&mut self, backend: BackendId) {
         let Some(account) = self.ledger.account(backend) else { return };
         let max = account.blocks_max.unwrap_or(self.config.backend_blocks_max);
-        self.evict(backend, account.blocks.saturating_sub(max));
+        // Stale blocks are the oldest, so they go first. As long as what is believed fits, no more of them go at once
+        // than the longest prompt brings: the rest goes in steps.
+        let over = account.blocks.saturating_sub(max);
+        let fits = account.fresh_blocks() <= max;
+        self.evict(backend, if fits { over.min(PROMPT_BLOCKS_MAX as u64) } else { over });
     }
 
     /// Evicts from the largest of a few backends until the fleet is within its own bound.
@@ -187,6 +188,8 @@ impl Evidence {
     /// Takes exactly `blocks` blocks from `backend`, oldest first and from the end of each path.
     fn evict(&mut self, backend: BackendId, blocks: u64) {
         let mut over = blocks;
+        let stale = |ledger: &Ledger| ledger.account(backend).map_or(0, |a| a.stale_blocks);
+        let stale_before = stale(&self.ledger);
         while over > 0
             && let Some(oldest) = self.oldest(backend)
         {
@@ -197,8 +200,10 @@ impl Evidence {
                 self.drop_tail(oldest, (held - over) as u32)
             };
         }
+        // Stale blocks were lost before.
+        let freed = stale_before - stale(&self.ledger);
         if let Some(account) = self.ledger.account_mut(backend) {
-            account.lost.evicted_blocks += blocks - over;
+            account.lost.evicted_blocks += (blocks - over).saturating_sub(freed);
         }
     }
 

@@ -4,6 +4,8 @@
 use crossbeam::utils::CachePadded;
 
 use crate::limits::{AFFINITY_ENTRIES_DEFAULT, AFFINITY_IDLE_MS_DEFAULT};
+use crate::roster::Roster;
+use crate::sync::Arc;
 use crate::{Affinity, Backend, BackendId, Charge, RecentRoutes, Rejected, Reservation};
 
 /// Sizes of the shared state.
@@ -34,6 +36,7 @@ pub struct Fleet {
     backends: Box<[CachePadded<Backend>]>,
     /// Stands in for ids outside the fleet: disabled for ever, so that a stale id is refused instead of trusted.
     nobody: Backend,
+    roster: Arc<Roster>,
     affinity: Affinity,
     recent: RecentRoutes,
 }
@@ -44,8 +47,11 @@ impl Fleet {
         let capacity = config.capacity.min(usize::from(u16::MAX) + 1);
         let nobody = Backend::new();
         nobody.set_enabled(false);
+        let roster = Arc::new(Roster::new(capacity));
+        let backend = |index: usize| Backend::marked(&roster, BackendId(index as u16));
         Self {
-            backends: (0..capacity).map(|_| CachePadded::new(Backend::new())).collect(),
+            backends: (0..capacity).map(|index| CachePadded::new(backend(index))).collect(),
+            roster: Arc::clone(&roster),
             nobody,
             affinity: Affinity::new(config.affinity_entries, config.affinity_idle_ms),
             recent: RecentRoutes::new(),
@@ -75,6 +81,23 @@ impl Fleet {
     /// Routes too recent to be in a snapshot.
     pub fn recent(&self) -> &RecentRoutes {
         &self.recent
+    }
+
+    /// What the backends are doing, a bit each.
+    pub(crate) fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// Numbered checks, true whenever nobody is changing anything: 1. no tokens held by no request; 2. what is marked of
+    /// a backend is what its state says.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        for (index, backend) in self.backends.iter().enumerate() {
+            backend.slots.check_invariants()?;
+            if !backend.is_noted() {
+                return Err(format!("2: the marks of backend {index} are not its state"));
+            }
+        }
+        Ok(())
     }
 
     /// Takes a place on one backend, both requests and tokens or neither. Looks at capacity only; whether the backend

@@ -4,10 +4,12 @@
 use std::fmt;
 
 use crate::evidence::{Evidence, Lost};
-use crate::limits::{BACKEND_BLOCKS_MAX_DEFAULT, FLEET_BLOCKS_MAX_DEFAULT};
+use crate::limits::{
+    BACKEND_BLOCKS_MAX_DEFAULT, FLEET_BLOCKS_MAX_DEFAULT, PURGE_STEPS_MAX, RECLAIM_STEPS,
+};
 use crate::publication::{Publisher, Subscriber, Subscription, publication};
-use crate::tree::Tree;
-use crate::{BackendId, Millis, Overlaps, SequenceHash};
+use crate::tree::{Grave, Tree};
+use crate::{BackendId, BackendSet, Millis, Overlaps, SequenceHash};
 
 /// Bounds of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +20,8 @@ pub struct IndexConfig {
     pub backend_blocks_max: u64,
     /// Evidence not used for this long is forgotten, in ms; 0 means never.
     pub idle_ms_max: u64,
+    /// Steps taken in one go to free what a cleared or removed backend held; at least 1.
+    pub purge_steps_max: usize,
 }
 
 impl Default for IndexConfig {
@@ -26,6 +30,7 @@ impl Default for IndexConfig {
             fleet_blocks_max: FLEET_BLOCKS_MAX_DEFAULT,
             backend_blocks_max: BACKEND_BLOCKS_MAX_DEFAULT,
             idle_ms_max: 0,
+            purge_steps_max: PURGE_STEPS_MAX,
         }
     }
 }
@@ -79,14 +84,20 @@ pub enum Observation {
 /// Makes an empty index: its writer, and where readers come from.
 pub fn index(config: IndexConfig) -> (IndexWriter, IndexHandle) {
     let evidence = Evidence::new(config);
-    let empty = Snapshot { tree: Tree::new(), version: 0, at: Millis(0) };
+    let hidden = BackendSet::default();
+    let empty = Snapshot { tree: Tree::new(), hidden, version: 0, at: Millis(0) };
     let (publisher, subscription) = publication(empty);
-    (IndexWriter { evidence, publisher, retired: 0 }, IndexHandle { subscription })
+    (
+        IndexWriter { evidence, publisher, grave: Grave::default(), retired: 0 },
+        IndexHandle { subscription },
+    )
 }
 
 /// A published, immutable index: who plausibly held which prefix when it was published.
 pub struct Snapshot {
     tree: Tree,
+    /// Backends not to be believed: they hold nothing, and the tree is not rid of them yet.
+    hidden: BackendSet,
     version: u64,
     at: Millis,
 }
@@ -96,6 +107,7 @@ impl Snapshot {
     /// first, not the blocks; allocates only until `out` has grown to the fleet's size.
     pub fn overlaps(&self, blocks: &[SequenceHash], out: &mut Overlaps) {
         self.tree.overlaps(blocks, out);
+        out.hide(&self.hidden);
     }
 
     /// How many were published before it.
@@ -120,6 +132,7 @@ impl fmt::Debug for Snapshot {
 pub struct IndexWriter {
     evidence: Evidence,
     publisher: Publisher<Snapshot>,
+    grave: Grave,
     retired: usize,
 }
 
@@ -141,18 +154,32 @@ impl IndexWriter {
         }
     }
 
-    /// Publishes what changed since the last time, and frees old snapshots no reader holds. True when something was new.
+    /// Publishes what changed since the last time, and frees old snapshots no reader holds, in steps. True when something was new.
     /// Costs a few hundred nanoseconds; what a batch touched was copied when it was applied.
     pub fn publish(&mut self, now: Millis) -> bool {
         self.evidence.expire_some(now);
+        self.evidence.purge_some();
         let changed = self.evidence.changed();
         let fresh = changed.is_some();
-        if let Some(tree) = changed {
+        if let Some((tree, hidden)) = changed {
             let version = self.publisher.current().version + 1;
-            self.publisher.publish(Snapshot { tree, version, at: now });
+            self.publisher.publish(Snapshot { tree, hidden, version, at: now });
         }
-        self.retired = self.publisher.reclaim();
+        let Self { publisher, grave, .. } = self;
+        self.retired = publisher.reclaim_into(|snapshot| grave.bury(snapshot.tree));
+        self.grave.free_some(RECLAIM_STEPS);
         fresh
+    }
+
+    /// Whether publishing again would free more of what cleared or removed backends held. Nobody believes in that any
+    /// more; it is freed in steps, one a publication, so that no publication takes long.
+    pub fn is_behind(&self) -> bool {
+        self.evidence.is_purging()
+    }
+
+    /// Blocks held, summed over backends: one of the [counts](Self::stats), without the walk.
+    pub fn resident_blocks(&self) -> u64 {
+        self.evidence.resident_blocks()
     }
 
     /// Counts, for metrics and the admin view. Costs a walk over the backends.
@@ -204,6 +231,8 @@ impl IndexReader {
 pub struct IndexStats {
     /// Blocks held, summed over backends.
     pub resident_blocks: u64,
+    /// Blocks of cleared or removed backends, not believed and not freed yet.
+    pub stale_blocks: u64,
     /// Blocks in the tree, each counted once however many hold it.
     pub distinct_blocks: u64,
     /// Spans they are kept in.

@@ -34,6 +34,15 @@ pub const EVICTION_SAMPLE: usize = 16;
 /// Idle holds forgotten in one publication: a backend that fell silent is forgotten in steps of a few microseconds.
 pub const EXPIRY_HOLDS_MAX: usize = 64;
 
+/// Steps taken in one go (by an observation, by a publication) to give up what a cleared or removed backend held; one
+/// step is one span of the way to a hold. About a millisecond: scattered holds cost three microseconds each, since each
+/// publication copies the fans on their ways anew.
+pub const PURGE_STEPS_MAX: usize = 1024;
+
+/// Spans and fans freed of old snapshots in one publication, for each that waits: some hundred microseconds. A usual
+/// batch replaces fewer.
+pub const RECLAIM_STEPS: usize = 4096;
+
 /// Conversation pins kept, unless configured: 8 bytes each, half a megabyte.
 pub const AFFINITY_ENTRIES_DEFAULT: usize = if cfg!(loom) { 8 } else { 65_536 };
 
@@ -71,6 +80,26 @@ pub const POOL_SPARE_DIVISOR: u64 = 10;
 
 /// Candidates kept in a decision, best first.
 pub const DECISION_CANDIDATES_MAX: usize = 8;
+
+/// Backends of a pool that are all looked at in one decision. Above it a decision looks at a shortlist of about as many:
+/// each costs a cache line that other cores write to.
+pub const SCAN_BACKENDS_MAX: usize = if cfg!(loom) { 2 } else { 64 };
+
+/// Of the backends that hold part of a prompt, how many a shortlist takes of those whose depth is their own: the deepest.
+pub const SHORTLIST_DEEP_MAX: usize = 16;
+
+/// How many it takes of those that share a depth with many: the least busy of the deepest such group.
+pub const SHORTLIST_WIDE_MAX: usize = 16;
+
+/// How many it takes whatever they hold: the least busy. Twenty-four taken at random miss the better tenth of a fleet
+/// once in twelve decisions, and are taken at random only among equally busy ones.
+pub const SHORTLIST_CALM_MAX: usize = 24;
+
+/// Prefill work that makes a backend a busy one, in tokens: about what an engine prefills in half a second.
+pub const HEAVY_TOKENS: u64 = 4096;
+
+/// Holders that drop out of a path at one depth and are written one by one; more are kept as a bitmap.
+pub const DROPOUTS_SINGLE_MAX: usize = 64;
 
 /// Terms of one score.
 pub const SCORE_TERMS_MAX: usize = 6;

@@ -6,7 +6,8 @@
 //! A conversation whose home is full waits for it ([`Nowhere::HomeFull`]) until it has waited `home_wait_ms`; then, like
 //! a request that has no home, it takes the first room there is.
 
-use crate::limits::DECISION_CANDIDATES_MAX;
+use crate::limits::{DECISION_CANDIDATES_MAX, SCAN_BACKENDS_MAX};
+use crate::shortlist::Interest;
 use crate::survey::{HomeState, Survey};
 use crate::{
     BackendId, BackendSet, Candidate, Charge, ConversationKey, Decision, Fleet, LoadView, Millis,
@@ -46,6 +47,10 @@ pub struct Picker {
     policy: Box<dyn Policy>,
     survey: Survey,
     ranked: Vec<Ranked>,
+    /// The largest pool that is looked at whole.
+    scan_max: usize,
+    /// Who was given the last request.
+    last: Option<BackendId>,
 }
 
 /// A scored candidate: what its place depends on. The terms of its score are worked out again for the few that are shown.
@@ -67,7 +72,15 @@ impl Picker {
 
     /// A picker with a policy of the caller's own.
     pub fn with_policy(policy: Box<dyn Policy>) -> Self {
-        Self { policy, survey: Survey::default(), ranked: Vec::new() }
+        let (survey, ranked) = (Survey::default(), Vec::new());
+        Self { policy, survey, ranked, scan_max: SCAN_BACKENDS_MAX, last: None }
+    }
+
+    /// Looks at the whole pool as long as it has at most `backends` (64 unless set here), and at a shortlist of a larger
+    /// one. A fleet made for at most 64 is always looked at whole.
+    pub fn looking_at_all_of(mut self, backends: usize) -> Self {
+        self.scan_max = backends;
+        self
     }
 
     /// Chooses a backend, reserves a place on it, and records the route and the conversation's home.
@@ -82,8 +95,26 @@ impl Picker {
         ask: &Ask<'_>,
     ) -> Result<Placed<'f>, Nowhere> {
         self.look(fleet, snapshot, ask);
+        let mut placed = self.place(fleet, ask);
+        if placed.is_none() && self.may_have_missed_room() {
+            self.look_at_all(fleet, ask);
+            placed = self.place(fleet, ask);
+        }
+        placed.unwrap_or_else(|| {
+            let decision = self.decision(ask, None);
+            let none = self.survey.admissible == 0;
+            Err(if none { Nowhere::NoBackend(decision) } else { Nowhere::Busy(decision) })
+        })
+    }
+
+    /// Reserves on the best that has room; none when nobody looked at has.
+    fn place<'f>(
+        &mut self,
+        fleet: &'f Fleet,
+        ask: &Ask<'_>,
+    ) -> Option<Result<Placed<'f>, Nowhere>> {
         if self.waits_for_home(ask) {
-            return Err(Nowhere::HomeFull(self.decision(ask, None)));
+            return Some(Err(Nowhere::HomeFull(self.decision(ask, None))));
         }
         for at in 0..self.ranked.len() {
             self.order_from(at);
@@ -91,31 +122,61 @@ impl Picker {
             let Ok(reservation) = fleet.reserve(to.id, charge(ask, &to)) else {
                 self.ranked[at].lost = true;
                 if self.lost_home(ask, to.id) {
-                    return Err(Nowhere::HomeFull(self.decision(ask, None)));
+                    return Some(Err(Nowhere::HomeFull(self.decision(ask, None))));
                 }
                 continue;
             };
             let decision = self.decision(ask, Some(at));
             self.record(fleet, ask, &to);
-            return Ok(Placed { reservation, decision });
+            return Some(Ok(Placed { reservation, decision }));
         }
-        let decision = self.decision(ask, None);
-        let none = self.survey.admissible == 0;
-        Err(if none { Nowhere::NoBackend(decision) } else { Nowhere::Busy(decision) })
+        None
     }
 
     /// What [`pick`](Self::pick) would decide now. Reserves nothing and records nothing.
     pub fn explain(&mut self, fleet: &Fleet, snapshot: &Snapshot, ask: &Ask<'_>) -> Decision {
         self.look(fleet, snapshot, ask);
+        if self.ranked.is_empty() && self.may_have_missed_room() {
+            self.look_at_all(fleet, ask);
+        }
         self.order_from(0);
         let waits = self.ranked.is_empty() || self.waits_for_home(ask);
         self.decision(ask, (!waits).then_some(0))
     }
 
-    /// Filters and scores.
+    /// Filters and scores: everybody, or a shortlist of many.
     fn look(&mut self, fleet: &Fleet, snapshot: &Snapshot, ask: &Ask<'_>) {
-        let Self { policy, survey, ranked } = self;
-        survey.take(fleet, snapshot, ask);
+        self.survey.find_holders(fleet, snapshot, ask);
+        if ask.pool.len() <= self.scan_max || !fleet.roster().is_kept() {
+            return self.look_at_all(fleet, ask);
+        }
+        let interest = self.interest(ask);
+        self.survey.look_at_few(fleet, ask, interest);
+        self.score(ask);
+    }
+
+    /// Filters and scores everybody.
+    fn look_at_all(&mut self, fleet: &Fleet, ask: &Ask<'_>) {
+        self.survey.look_at_all(fleet, ask);
+        self.score(ask);
+    }
+
+    /// A policy that looks at neither evidence nor homes may mean anybody: it is given an even sample.
+    fn interest(&self, ask: &Ask<'_>) -> Interest {
+        let fits = self.policy.reads_evidence() || self.policy.keeps_home();
+        // Shards that start together must not walk together.
+        let start = BackendId(ask.random as u16);
+        if fits { Interest::Fit } else { Interest::Even(self.last.unwrap_or(start)) }
+    }
+
+    /// Whether somebody with room may exist that was not looked at: all looked at were full, or taken meanwhile.
+    fn may_have_missed_room(&self) -> bool {
+        let (survey, refused) = (&self.survey, self.survey.refused);
+        survey.is_short && refused.busy() < survey.admissible
+    }
+
+    fn score(&mut self, ask: &Ask<'_>) {
+        let Self { policy, survey, ranked, .. } = self;
         ranked.clear();
         if survey.candidates.is_empty() {
             return;
@@ -164,6 +225,7 @@ impl Picker {
     /// Makes the choice visible to the decisions that follow, of every shard.
     fn record(&mut self, fleet: &Fleet, ask: &Ask<'_>, chosen: &LoadView) {
         self.policy.placed(chosen.id);
+        self.last = Some(chosen.id);
         fleet.recent().record(ask.blocks, chosen.overlap_blocks, chosen.id, ask.now);
         if let Some(key) = ask.conversation {
             fleet.affinity().set(fleet, key, chosen.id, ask.now);
@@ -197,7 +259,7 @@ impl Picker {
         ask: &Ask<'_>,
         chosen: Option<usize>,
     ) -> [Option<Candidate>; DECISION_CANDIDATES_MAX] {
-        let Self { policy, survey, ranked } = self;
+        let Self { policy, survey, ranked, .. } = self;
         let view = survey.view(ask);
         let last = DECISION_CANDIDATES_MAX - 1;
         let mut refused = survey.refused_candidates();

@@ -34,17 +34,30 @@ pub struct Publisher<T> {
 }
 
 impl<T> Publisher<T> {
-    /// Makes `value` what readers see next, and frees retired values nobody holds.
+    /// Makes `value` what readers see next. The one before is retired.
     pub fn publish(&mut self, value: T) {
         let next = Arc::new(value);
         self.cell.store(Arc::clone(&next));
         self.retired.push(std::mem::replace(&mut self.current, next));
-        self.reclaim();
     }
 
     /// Frees retired values nobody else holds any more. Returns how many are still held by readers.
     pub fn reclaim(&mut self) -> usize {
-        self.retired.retain(|value| Arc::strong_count(value) > 1);
+        self.reclaim_into(drop)
+    }
+
+    /// Hands retired values nobody else holds any more to `take`. Returns how many are still held by readers.
+    pub fn reclaim_into(&mut self, mut take: impl FnMut(T)) -> usize {
+        let mut at = 0;
+        while let Some(value) = self.retired.get(at) {
+            if Arc::strong_count(value) > 1 {
+                at += 1;
+                continue;
+            }
+            if let Ok(value) = Arc::try_unwrap(self.retired.swap_remove(at)) {
+                take(value);
+            }
+        }
         self.retired.len()
     }
 

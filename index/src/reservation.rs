@@ -40,9 +40,7 @@ impl<'f> Reservation<'f> {
         id: BackendId,
         charge: Charge,
     ) -> Result<Self, Rejected> {
-        let tokens = backend.slots.take(charge.tokens)?;
-        let uncached = charge.uncached_tokens.min(crate::limits::CHARGE_TOKENS_MAX);
-        backend.load.add_uncached(uncached);
+        let (tokens, uncached) = backend.take(charge)?;
         Ok(Self { backend, id, tokens, uncached: Cell::new(uncached) })
     }
 
@@ -54,7 +52,7 @@ impl<'f> Reservation<'f> {
     /// The prompt has been prefilled (the first token came): its prefill work no longer counts there. Calling it again
     /// changes nothing.
     pub fn prefill_done(&self) {
-        self.backend.load.sub_uncached(self.uncached.take());
+        self.backend.prefilled(self.uncached.take());
     }
 
     /// Prefill work still counted for this request, in tokens.
@@ -65,7 +63,6 @@ impl<'f> Reservation<'f> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.prefill_done();
-        self.backend.slots.give_back(self.tokens);
+        self.backend.give_back(self.tokens, self.uncached.take());
     }
 }

@@ -67,6 +67,19 @@ impl BackendSet {
         self.words.iter().enumerate().flat_map(|(word, &bits)| ids_of(word, bits))
     }
 
+    /// The lowest id.
+    pub fn first(&self) -> Option<BackendId> {
+        self.iter().next()
+    }
+
+    /// Takes out every id of `other`.
+    pub fn subtract(&mut self, other: &BackendSet) {
+        for (mine, theirs) in self.words.iter_mut().zip(&other.words) {
+            *mine &= !theirs;
+        }
+        self.recount();
+    }
+
     /// Adds every id of `other`.
     pub fn union(&mut self, other: &BackendSet) {
         if self.words.len() < other.words.len() {
@@ -95,6 +108,11 @@ impl BackendSet {
         }
     }
 
+    /// The bitmap: 64 ids a word, the lowest first.
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.words
+    }
+
     fn recount(&mut self) {
         self.len = self.words.iter().map(|bits| bits.count_ones()).sum();
     }
@@ -104,7 +122,7 @@ fn place(id: BackendId) -> (usize, u64) {
     (id.index() / WORD_BITS, 1 << (id.index() % WORD_BITS))
 }
 
-fn ids_of(word: usize, mut bits: u64) -> impl Iterator<Item = BackendId> {
+pub(crate) fn ids_of(word: usize, mut bits: u64) -> impl Iterator<Item = BackendId> {
     std::iter::from_fn(move || {
         if bits == 0 {
             return None;
@@ -171,6 +189,8 @@ mod tests {
         let mut a = set(&[1, 2, 300]);
         a.union(&set(&[2, 900]));
         assert_eq!((a.len(), &a), (4, &set(&[1, 2, 300, 900])));
+        a.subtract(&set(&[1, 7]));
+        assert_eq!((a.len(), a.first()), (3, Some(BackendId(2))));
         a.intersect(&set(&[2, 300, 301]));
         assert_eq!((a.len(), &a), (2, &set(&[2, 300])));
     }

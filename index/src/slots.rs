@@ -37,7 +37,7 @@ impl Slots {
     }
 
     /// Changes the limits, 0 meaning unlimited. What is in flight stays; new requests meet the new limits.
-    pub fn set_limits(&self, requests_max: u32, tokens_max: u64) {
+    pub(crate) fn set_limits(&self, requests_max: u32, tokens_max: u64) {
         // Relaxed: each limit stands alone, nothing is published with it.
         self.requests_max.store(requests_max, Ordering::Relaxed);
         // Relaxed: as above.

@@ -1,7 +1,8 @@
-//! The hard filters, and what is known of everybody who passes them: one walk over the pool, each backend's numbers read
-//! once. It reads shared state and changes none.
+//! The hard filters, and what is known of everybody who passes them: one walk over the pool, or over a shortlist of it
+//! where the pool is large; each backend's numbers read once. It reads shared state and changes none.
 
 use crate::limits::DECISION_CANDIDATES_MAX;
+use crate::shortlist::{Interest, Shortlist, Tally};
 use crate::{
     Ask, Backend, BackendId, Candidate, Fleet, LoadView, Overlaps, Refusal, RefusalCounts,
     Snapshot, Verdict, View,
@@ -33,6 +34,9 @@ pub(crate) struct Survey {
     /// Those that take requests, full ones included.
     pub(crate) admissible: u32,
     pub(crate) refused: RefusalCounts,
+    /// Only a shortlist was looked at.
+    pub(crate) is_short: bool,
+    shortlist: Shortlist,
     /// Of the admissible, those with prefill work pending.
     pending: u32,
     conversations_min: u32,
@@ -41,12 +45,16 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Looks at everybody in the pool.
-    pub(crate) fn take(&mut self, fleet: &Fleet, snapshot: &Snapshot, ask: &Ask<'_>) {
-        self.restart(fleet, ask);
+    /// Finds who holds the prompt. To be followed by a look at the pool.
+    pub(crate) fn find_holders(&mut self, fleet: &Fleet, snapshot: &Snapshot, ask: &Ask<'_>) {
         snapshot.overlaps(ask.blocks, &mut self.overlaps);
         fleet.recent().overlay(ask.blocks, ask.now, &mut self.overlaps);
-        let tokens = ask.prompt_tokens.saturating_add(ask.output_tokens);
+    }
+
+    /// Looks at everybody in the pool.
+    pub(crate) fn look_at_all(&mut self, fleet: &Fleet, ask: &Ask<'_>) {
+        self.restart(fleet, ask);
+        let tokens = tokens(ask);
         for id in ask.pool.iter() {
             self.considered += 1;
             let backend = fleet.backend(id);
@@ -61,6 +69,35 @@ impl Survey {
                 Err(rejected) => self.refuse(id, Refusal::Busy(rejected)),
             }
         }
+    }
+
+    /// Looks at the home and a shortlist, and takes the counts from the fleet's marks.
+    pub(crate) fn look_at_few(&mut self, fleet: &Fleet, ask: &Ask<'_>, interest: Interest) {
+        self.restart(fleet, ask);
+        self.is_short = true;
+        let mut shortlist = std::mem::take(&mut self.shortlist);
+        shortlist.choose(fleet.roster(), ask, &self.overlaps, interest);
+        let home = self.home.filter(|&home| ask.pool.contains(home));
+        let others = shortlist.chosen().filter(|&id| Some(id) != home);
+        for id in others {
+            let backend = fleet.backend(id);
+            // Refused only by what changed since the marks were read, or by the size of its token pool.
+            match admits(ask, id, backend).and_then(|()| fits(backend, ask)) {
+                Ok(()) => self.admit(id, backend),
+                Err(refusal) => self.refuse(id, refusal),
+            }
+        }
+        let closed = shortlist.closed().filter(|&id| Some(id) != home);
+        for id in home.into_iter().chain(closed.take(DECISION_CANDIDATES_MAX)) {
+            let backend = fleet.backend(id);
+            match admits(ask, id, backend).and_then(|()| fits(backend, ask)) {
+                Ok(()) if Some(id) == home => self.admit(id, backend),
+                Ok(()) => {}
+                Err(refusal) => self.refuse(id, refusal),
+            }
+        }
+        self.count(&shortlist.tally, ask);
+        self.shortlist = shortlist;
     }
 
     /// What the policy may look at.
@@ -84,8 +121,23 @@ impl Survey {
         })
     }
 
+    /// Counts the whole pool, whoever was looked at.
+    fn count(&mut self, tally: &Tally, ask: &Ask<'_>) {
+        self.considered = ask.pool.len() as u32;
+        (self.admissible, self.pending) = (tally.admissible, tally.pending);
+        self.refused = RefusalCounts {
+            excluded: tally.excluded,
+            disabled: tally.disabled,
+            unhealthy: tally.unhealthy,
+            breaker_open: tally.breaker_open,
+            busy_requests: tally.busy_requests,
+            busy_tokens: tally.busy_tokens,
+        };
+    }
+
     fn restart(&mut self, fleet: &Fleet, ask: &Ask<'_>) {
         self.candidates.clear();
+        self.is_short = false;
         self.home = ask.conversation.and_then(|key| fleet.affinity().get(key, ask.now));
         self.home_state = HomeState::Open;
         (self.considered, self.admissible, self.pending) = (0, 0, 0);
@@ -121,6 +173,15 @@ impl Survey {
             self.refusals.swap(0, self.refusals_len - 1);
         }
     }
+}
+
+/// What the request is charged.
+fn tokens(ask: &Ask<'_>) -> u64 {
+    ask.prompt_tokens.saturating_add(ask.output_tokens)
+}
+
+fn fits(backend: &Backend, ask: &Ask<'_>) -> Result<(), Refusal> {
+    backend.slots.fits(tokens(ask)).map_err(Refusal::Busy)
 }
 
 /// Everything that rules a backend out, except being full.

@@ -8,16 +8,18 @@
 
 mod children;
 mod edit;
+mod grave;
 mod holders;
 mod span;
 
 use std::sync::Arc;
 
 pub(crate) use children::Children;
+pub(crate) use grave::Grave;
 pub(crate) use holders::Holders;
 pub(crate) use span::{Span, SpanId};
 
-use crate::limits::TEMPLATE_BRANCHES;
+use crate::limits::{DROPOUTS_SINGLE_MAX, TEMPLATE_BRANCHES};
 use crate::{Overlaps, SequenceHash};
 
 /// A tree, or one published version of it: cloning shares everything.
@@ -33,6 +35,12 @@ impl Tree {
 
     pub(crate) fn root(&self) -> &Span {
         &self.root
+    }
+
+    /// What hangs below the root, if no other version shares it.
+    fn into_children(self) -> Option<Children> {
+        let mut root = Arc::into_inner(self.root)?;
+        Some(std::mem::take(&mut root.children))
     }
 
     /// Walks down along `blocks`. Calls `each` for every span entered, with how many of its blocks matched (at least
@@ -58,14 +66,14 @@ impl Tree {
     }
 
     /// Finds how deep each backend's evidence reaches. Holders only ever drop out on the way down, so each backend is
-    /// written once, when it does.
+    /// written once, when it does; where many drop out at once, their bitmap is.
     pub(crate) fn overlaps(&self, blocks: &[SequenceHash], out: &mut Overlaps) {
         out.clear();
         let mut depth = 0;
         let mut above: Option<&Holders> = None;
         self.walk(blocks, |span, matched| {
             if let Some(above) = above {
-                above.each_not_in(&span.holders, |id| out.deepen(id, depth));
+                drop_out(above, &span.holders, depth, out);
             }
             // A prompt has at most 2^32 blocks: its bytes would not fit in memory otherwise.
             depth += matched as u32;
@@ -75,7 +83,7 @@ impl Tree {
             }
         });
         if let Some(above) = above {
-            above.each(|id| out.deepen(id, depth));
+            drop_out(above, &Holders::default(), depth, out);
         }
     }
 
@@ -98,5 +106,15 @@ impl Tree {
             span.tips = span.tips.saturating_add_signed(tips);
         }
         Some(span)
+    }
+}
+
+/// Those who hold everything down to `depth` and nothing of what follows. Who holds what follows holds all before it, so
+/// equal counts are equal sets.
+fn drop_out(above: &Holders, below: &Holders, depth: u32, out: &mut Overlaps) {
+    match (above.len().saturating_sub(below.len()), above.bitmap()) {
+        (0, _) => {}
+        (DROPOUTS_SINGLE_MAX.., Some(set)) => out.deepen_all(set, depth),
+        _ => above.each_not_in(below, |id| out.deepen(id, depth)),
     }
 }

@@ -57,6 +57,17 @@ impl Case {
         self.overlaps(blocks).depth(backend)
     }
 
+    /// Publishes until nothing is left to free. Returns how often.
+    fn catch_up(&mut self) -> usize {
+        let mut publications = 0;
+        while self.writer.is_behind() {
+            self.writer.publish(Millis(self.now));
+            publications += 1;
+        }
+        self.writer.check_invariants().unwrap();
+        publications
+    }
+
     fn stats(&self, backend: BackendId) -> BackendStats {
         *self.writer.stats().backends.iter().find(|stats| stats.id == backend).unwrap()
     }
@@ -279,7 +290,12 @@ fn blocks_beyond_the_longest_prompt_kept_are_ignored() {
 #[test]
 fn the_longest_path_there_can_be_needs_no_recursion_and_heals() {
     // Ever shorter beginnings of one prompt cut it at every block: one span a block.
-    let mut case = Case::with_budget(1 << 20);
+    // Freed in few publications, each of which copies the path anew.
+    let mut case = Case::new(IndexConfig {
+        backend_blocks_max: 1 << 20,
+        purge_steps_max: 1 << 24,
+        ..IndexConfig::default()
+    });
     let blocks = chain(1, PROMPT_BLOCKS_MAX);
     let cut = |case: &mut Case| {
         for len in (1..=PROMPT_BLOCKS_MAX).rev() {
@@ -294,7 +310,52 @@ fn the_longest_path_there_can_be_needs_no_recursion_and_heals() {
     assert_eq!(case.stats(A).spans as usize, PROMPT_BLOCKS_MAX / SPAN_BLOCKS_MAX, "joined again");
     cut(&mut case);
     case.apply(Observation::Cleared { backend: A });
+    assert_eq!(case.depth(A, &blocks), 0);
+    case.catch_up();
     assert_eq!(case.writer.stats().spans, 0);
+}
+
+#[test]
+fn a_removed_backend_is_not_believed_from_the_next_publication_on_and_freed_in_steps() {
+    let mut case = Case::new(IndexConfig { purge_steps_max: 10, ..IndexConfig::default() });
+    let stem = chain(1, 10);
+    for name in 1..101 {
+        case.store(A, &branch(&stem, name, 3));
+    }
+    case.store(B, &branch(&stem, 1, 3));
+    case.apply(Observation::Removed { backend: A });
+    let found = case.overlaps(&branch(&stem, 1, 3));
+    assert_eq!((found.depth(A), found.depth(B), found.deepest()), (0, 13, 13));
+    assert_eq!(found.holders().len(), 1);
+    let stats = case.writer.stats();
+    assert_eq!((stats.resident_blocks, stats.lost.cleared_blocks), (13, 310));
+    assert!(stats.stale_blocks > 250 && stats.backends.len() == 1, "{stats:?}");
+    let steps = case.catch_up();
+    assert!((20..=40).contains(&steps), "{steps} steps for 101 holds of two spans each");
+    let stats = case.writer.stats();
+    assert_eq!((stats.stale_blocks, stats.resident_blocks, stats.spans), (0, 13, 2));
+    assert_eq!(stats.lost.cleared_blocks, 310);
+}
+
+#[test]
+fn what_a_restarted_engine_stores_survives_the_freeing_of_what_it_held_before() {
+    let mut case = Case::new(IndexConfig { purge_steps_max: 1, ..IndexConfig::default() });
+    let stem = chain(1, 10);
+    for name in 1..41 {
+        case.store(A, &branch(&stem, name, 3));
+    }
+    case.apply(Observation::Cleared { backend: A });
+    case.store(A, &branch(&stem, 7, 3));
+    case.store(A, &branch(&stem, 99, 5));
+    case.apply(Observation::Cleared { backend: A });
+    case.store(A, &branch(&stem, 8, 2));
+    assert_eq!(case.depth(A, &branch(&stem, 8, 3)), 0, "not believed while old evidence is there");
+    assert_eq!(case.stats(A).blocks, 12);
+    case.writer.check_invariants().unwrap();
+    case.catch_up();
+    assert_eq!(case.depth(A, &branch(&stem, 8, 3)), 12);
+    assert_eq!(case.depth(A, &branch(&stem, 7, 3)), 10, "the stem, which was stored again");
+    assert_eq!((case.stats(A).blocks, case.stats(A).lost.evicted_blocks), (12, 0));
 }
 
 #[test]

@@ -137,6 +137,40 @@ fn a_pin_moved_while_its_backend_leaves_never_leaves_a_count_behind() {
     });
 }
 
+#[test]
+fn marks_agree_with_the_state_once_everybody_is_done() {
+    model(|| {
+        // Large enough to be marked.
+        let fleet = fleet(3, Limits { requests_max: 1, tokens_max: 0 });
+        let other = {
+            let fleet = Arc::clone(&fleet);
+            thread::spawn(move || drop(fleet.reserve(B, Charge { tokens: 1, uncached_tokens: 0 })))
+        };
+        let held = fleet.reserve(B, Charge { tokens: 1, uncached_tokens: 0 });
+        other.join().unwrap();
+        fleet.check_invariants().unwrap();
+        drop(held);
+        fleet.check_invariants().unwrap();
+    });
+}
+
+#[test]
+fn a_switch_thrown_while_a_request_ends_is_marked() {
+    model(|| {
+        let fleet = fleet(3, Limits::default());
+        let held = fleet.reserve(B, Charge { tokens: 1, uncached_tokens: 1 }).unwrap();
+        let control = {
+            let fleet = Arc::clone(&fleet);
+            thread::spawn(move || {
+                fleet.backend(B).set_limits(Limits { requests_max: 1, tokens_max: 0 })
+            })
+        };
+        drop(held);
+        control.join().unwrap();
+        fleet.check_invariants().unwrap();
+    });
+}
+
 /// A value that knows which thread may free it.
 struct Guarded {
     number: u32,

@@ -106,7 +106,7 @@ impl Learner {
             }
             pause_ms = match taken {
                 LEARN_BATCH_MAX.. => continue,
-                0 => (pause_ms * 2).min(LEARN_PAUSE_MAX_MS),
+                0 if !self.writer.is_behind() => (pause_ms * 2).min(LEARN_PAUSE_MAX_MS),
                 _ => LEARN_PAUSE_MIN_MS,
             };
             if !last {
@@ -125,7 +125,7 @@ impl Learner {
             taken += 1;
         }
         let now = clock::now().millis();
-        if taken > 0 || ordered {
+        if taken > 0 || ordered || self.writer.is_behind() {
             self.figures.notes += taken as u64;
             self.publish(now);
         }

@@ -14,6 +14,12 @@ pub(super) struct Account {
     /// The engine's capacity, once known.
     pub(super) blocks_max: Option<u64>,
     pub(super) spans: u32,
+    /// How often everything was given up. A hold of an earlier epoch is stale: it is not believed, only not freed yet.
+    pub(super) epoch: u16,
+    /// Blocks of stale holds, part of `blocks`.
+    pub(super) stale_blocks: u64,
+    /// The backend left; the account is closed when nothing stale is left.
+    pub(super) is_leaving: bool,
     pub(super) lost: Lost,
 }
 
@@ -41,8 +47,16 @@ impl Account {
             blocks: 0,
             blocks_max: None,
             spans: 0,
+            epoch: 0,
+            stale_blocks: 0,
+            is_leaving: false,
             lost: Lost::default(),
         }
+    }
+
+    /// Blocks it is believed to hold.
+    pub(super) fn fresh_blocks(&self) -> u64 {
+        self.blocks - self.stale_blocks
     }
 }
 

@@ -76,7 +76,8 @@ impl Evidence {
             rule!(7, account.blocks == blocks, "{backend} holds {blocks}, not {}", account.blocks);
             rule!(7, account.spans == spans, "{backend} holds {spans} spans");
             let max = account.blocks_max.unwrap_or(self.config.backend_blocks_max);
-            rule!(8, blocks <= max, "{backend} holds {blocks} of at most {max}");
+            let fresh = account.fresh_blocks();
+            rule!(8, fresh <= max, "{backend} holds {fresh} of at most {max}");
             rule!(9, self.check_family(account.root)? == spans, "{backend}: holds hang loose");
             resident += blocks;
         }
@@ -89,6 +90,7 @@ impl Evidence {
     fn check_ages(&self, backend: BackendId) -> Result<(u32, u64), String> {
         let Some(account) = self.ledger.account(backend) else { return Ok((0, 0)) };
         let (mut spans, mut blocks, mut older) = (0, 0, HoldId::NIL);
+        let (mut fresh_from, mut stale_blocks) = (None, 0);
         let mut passed = std::collections::BTreeSet::new();
         let mut next = account.oldest;
         while let Some(id) = next.some() {
@@ -96,12 +98,22 @@ impl Evidence {
             rule!(10, hold.backend == backend && hold.older == older, "{hold:?} after {older:?}");
             let record = self.ledger.record(hold.span);
             let above = self.ledger.find(record.parent, backend);
+            let stale = Some(hold.epoch) != self.ledger.account(backend).map(|a| a.epoch);
+            rule!(13, !stale || fresh_from.is_none(), "{hold:?} is stale and after a fresh one");
+            if stale {
+                stale_blocks += u64::from(record.blocks);
+            } else {
+                fresh_from = Some(id);
+            }
             let early = above.is_some_and(|above| passed.contains(&above.0));
             rule!(11, !early, "{hold:?} is more recent than what it hangs below");
             passed.insert(id.0);
             (spans, blocks) = (spans + 1, blocks + u64::from(record.blocks));
             (older, next) = (id, hold.newer);
         }
+        rule!(13, account.stale_blocks == stale_blocks, "{backend} has {stale_blocks} stale");
+        let marked = stale_blocks == 0 || self.purging.contains(backend);
+        rule!(13, marked, "{backend} has stale blocks and is believed");
         rule!(10, account.newest == older, "{backend} ends with {older:?}");
         Ok((spans, blocks))
     }

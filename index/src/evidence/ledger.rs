@@ -37,6 +37,8 @@ pub(super) struct Hold {
     /// The one before on `side`, or, for the first, the hold above.
     pub(super) back: HoldId,
     pub(super) backend: BackendId,
+    /// The account's epoch when it was last used.
+    pub(super) epoch: u16,
 }
 
 /// One span, as the ledger knows it. 32 bytes.
@@ -69,6 +71,8 @@ pub(super) struct Ledger {
     pub(super) accounts: Vec<Option<Account>>,
     /// Blocks held, summed over backends.
     pub(super) resident: u64,
+    /// Of these, those of stale holds.
+    pub(super) stale: u64,
     /// Blocks in the tree, however many hold them.
     pub(super) distinct: u64,
 }
@@ -79,7 +83,14 @@ impl Ledger {
         let holds = Holds::Many(Box::default());
         // The root's record takes number 0, as the root does. Who "holds" the root is in the accounts.
         records.insert(Record { first: SequenceHash(0), parent: SpanId::ROOT, blocks: 0, holds });
-        Self { holds: Slab::new(), records, accounts: Vec::new(), resident: 0, distinct: 0 }
+        Self {
+            holds: Slab::new(),
+            records,
+            accounts: Vec::new(),
+            resident: 0,
+            stale: 0,
+            distinct: 0,
+        }
     }
 
     pub(super) fn record(&self, span: SpanId) -> &Record {
@@ -119,6 +130,31 @@ impl Ledger {
         if let Some(account) = account {
             debug_assert!(account.blocks == 0, "closed an account that holds blocks");
             self.holds.remove(account.root.0);
+        }
+    }
+
+    /// All that `backend` holds is stale from now on. Returns the blocks that were not before.
+    pub(super) fn make_stale(&mut self, backend: BackendId) -> u64 {
+        let Some(account) = self.account_mut(backend) else { return 0 };
+        let fresh = account.fresh_blocks();
+        account.epoch = account.epoch.wrapping_add(1);
+        account.stale_blocks = account.blocks;
+        self.stale += fresh;
+        fresh
+    }
+
+    /// The oldest hold of `backend`, if it is stale. Stale holds are older than all others: only use makes one fresh.
+    pub(super) fn oldest_stale(&self, backend: BackendId) -> Option<HoldId> {
+        let account = self.account(backend)?;
+        account.oldest.some().filter(|&id| self.hold(id).epoch != account.epoch)
+    }
+
+    /// So many blocks of a hold are gone or, with the hold, fresh: stale ones no longer count.
+    fn count_stale(&mut self, hold: Hold, blocks: u64) {
+        let Some(account) = self.account_mut(hold.backend) else { return };
+        if account.epoch != hold.epoch {
+            account.stale_blocks -= blocks;
+            self.stale -= blocks;
         }
     }
 
@@ -166,6 +202,7 @@ impl Ledger {
             self.distinct -= blocks;
         }
         self.resident -= blocks;
+        self.count_stale(hold, blocks);
         if let Some(account) = self.account_mut(hold.backend) {
             account.blocks -= blocks;
             account.spans -= 1;
@@ -174,9 +211,13 @@ impl Ledger {
 
     /// The hold was used: it is now the most recent of its backend.
     pub(super) fn touch(&mut self, id: HoldId, at: u32) {
+        let hold = *self.hold(id);
+        self.count_stale(hold, u64::from(self.record(hold.span).blocks));
         self.unlink_age(id);
         self.link_newest(id);
-        self.hold_mut(id).at = at;
+        let epoch = self.account(hold.backend).map_or(0, |account| account.epoch);
+        let hold = self.hold_mut(id);
+        (hold.at, hold.epoch) = (at, epoch);
     }
 
     /// A span was cut after `blocks` blocks; `first` is the lower part's first hash. Returns the upper part's number: the
@@ -191,7 +232,9 @@ impl Ledger {
         for at in 0..self.record(head).holds.len() {
             let (backend, old) = self.record(head).holds.at(at);
             let new = HoldId(self.holds.insert(Hold::new(head, backend, HoldId::NIL)));
-            self.hold_mut(new).at = self.hold(old).at;
+            let Hold { at: used, epoch, .. } = *self.hold(old);
+            let hold = self.hold_mut(new);
+            (hold.at, hold.epoch) = (used, epoch);
             self.replace_family(old, new);
             self.link_below(new, old);
             self.link_newer(new, old);
@@ -212,7 +255,8 @@ impl Ledger {
                 let ((a, up), (b, low)) = (upper.at(at), lower.at(at));
                 let (upper, lower) = (self.hold(up), self.hold(low));
                 let alone = upper.down == low && lower.side == HoldId::NIL;
-                a == b && alone && lower.newer == up && lower.at == upper.at
+                let together = lower.at == upper.at && lower.epoch == upper.epoch;
+                a == b && alone && lower.newer == up && together
             })
     }
 
@@ -239,13 +283,14 @@ impl Ledger {
 
     /// A span held by one backend was cut short to `blocks`.
     pub(super) fn truncate(&mut self, id: HoldId, blocks: u32) {
-        let Hold { span, backend, .. } = *self.hold(id);
+        let hold @ Hold { span, backend, .. } = *self.hold(id);
         let record = self.records.get_mut(span.0);
         debug_assert!(record.holds.len() == 1, "cut a span short under another holder");
         let cut = u64::from(record.blocks - blocks);
         record.blocks = blocks;
         self.distinct -= cut;
         self.resident -= cut;
+        self.count_stale(hold, cut);
         if let Some(account) = self.account_mut(backend) {
             account.blocks -= cut;
         }
@@ -263,15 +308,18 @@ impl Ledger {
         self.link_newest(id);
         self.resident += u64::from(blocks);
         let account = self.open_account(backend);
+        let epoch = account.epoch;
         account.blocks += u64::from(blocks);
         account.spans += 1;
+        self.hold_mut(id).epoch = epoch;
         id
     }
 }
 
 impl Hold {
     fn new(span: SpanId, backend: BackendId, nil: HoldId) -> Self {
-        Self { span, at: 0, older: nil, newer: nil, down: nil, side: nil, back: nil, backend }
+        let (at, epoch) = (0, 0);
+        Self { span, at, older: nil, newer: nil, down: nil, side: nil, back: nil, backend, epoch }
     }
 }
 

@@ -86,6 +86,14 @@ impl Holders {
         }
     }
 
+    /// The bitmap, where there is one.
+    pub(crate) fn bitmap(&self) -> Option<&BackendSet> {
+        match self {
+            Holders::Few { .. } => None,
+            Holders::Many(set) => Some(set),
+        }
+    }
+
     /// Calls `each` for every holder.
     pub(crate) fn each(&self, mut each: impl FnMut(BackendId)) {
         match self {

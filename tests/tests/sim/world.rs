@@ -169,7 +169,8 @@ impl<'f> World<'f> {
         let mut rng = Rng::with_seed(scenario.seed);
         // Some fleets are never short of room for evidence, some always are.
         let fleet_blocks_max = [1 << 20, 6_000][usize::from(scenario.faults && rng.bool())];
-        let config = IndexConfig { fleet_blocks_max, backend_blocks_max: 4_000, idle_ms_max: 0 };
+        let config =
+            IndexConfig { fleet_blocks_max, backend_blocks_max: 4_000, ..IndexConfig::default() };
         let (writer, handle) = index(config);
         let shard = |_| Shard {
             picker: Picker::new(scenario.policy),
