@@ -163,7 +163,10 @@ impl Picker {
 
     /// Makes the choice visible to the decisions that follow, of every shard.
     fn record(&mut self, fleet: &Fleet, ask: &Ask<'_>, chosen: &LoadView) {
-        self.policy.placed(chosen.id);
+        self.policy.placed(chosen.id, ask.uncached_tokens(chosen.overlap_blocks));
+        if chosen.uncached_tokens == 0 {
+            fleet.backend(chosen.id).load.pace.started(ask.now);
+        }
         fleet.recent().record(ask.blocks, chosen.overlap_blocks, chosen.id, ask.now);
         if let Some(key) = ask.conversation {
             fleet.affinity().set(fleet, key, chosen.id, ask.now);
