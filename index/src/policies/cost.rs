@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! cost(b) = pending(b) + a * u(b) - (a - 1) * min(u(b), max(0, T - o(b))) + c * f(b) + g * max(0, k(b) - k_min)
-//! a(b)    = min(A, 1 + D * s / (1 - s) * (2 * pending(b) + u(b)) / m)
+//! a(b)    = 1 + min(A - 1, D * s / (1 - s) * pending(b) / m) + min(4 * (A - 1), D * s / (1 - s) * u(b) / m)
 //!
 //! pending  uncached prompt tokens routed to b, less what it has prefilled of them by now
 //! u, o     tokens of this prompt b does not hold / holds
@@ -18,10 +18,15 @@
 //!
 //! Why this `a`. A queue of work p served first come, first served, with requests of mean size m filling a share s of the
 //! server, makes all later requests together wait s / (1 - s) * p² / 2m. Work u more makes that
-//! s / (1 - s) * (2p + u) * u / 2m more: the price of one token of own work beyond itself, per u, is `a - 1`. It grows with
-//! the load (reuse is capacity, and matters when capacity is scarce), with the queue (everybody behind waits) and with the
-//! request itself: a long conversation that would be computed again stays at home where a short one is spread. D is below
-//! the ½ of one queue alone because whoever can go elsewhere does not wait: measured, 0.1 to 0.5 do alike.
+//! s / (1 - s) * (p + u / 2) * u / m more, which per token of u is `a - 1`. It grows with the load (reuse is capacity, and
+//! matters when capacity is scarce), with the queue (everybody behind waits) and with the request itself: a long
+//! conversation stays at home where a short one is spread. Its own length counts whole, not half, since what is computed
+//! again also pushes as much out of that cache. D is below 1 because whoever can go elsewhere does not wait: measured on
+//! chat, shared documents and agents, 0.15 to 0.5 do alike.
+//!
+//! Both parts are bounded, since a share close to 1 says little. The queue's bound is the lower one: a backend must not
+//! become taboo. The length's is what keeps a fleet alive whose caches are too small: a price below some twenty lets long
+//! conversations be computed again all over the fleet, each time pushing out another one that returns.
 
 use crate::{BackendId, LoadView, Policy, Score, View};
 
@@ -34,8 +39,11 @@ pub(super) struct Cost {
     mean: Mean,
 }
 
-/// `D`: how much of the delay that one queue alone would suffer is charged.
-const DELAY: f64 = 0.15;
+/// `D`: the part of the delay a single queue would suffer that is charged.
+const DELAY: f64 = 0.3;
+
+/// How many times the queue's bound is the bound of the request's own length.
+const OWN_BOUND: f64 = 4.0;
 
 /// The busiest fleet that is told apart, as `s / (1 - s)`: beyond 95 % the share says nothing about how far beyond.
 const BUSY_MAX: f64 = 19.0;
@@ -49,9 +57,10 @@ impl Cost {
     fn recompute(&self, view: &View<'_>, candidate: &LoadView, uncached: f64) -> f64 {
         let idle = 1.0 - view.pending_share;
         let busy = if idle > 0.0 { (view.pending_share / idle).min(BUSY_MAX) } else { BUSY_MAX };
-        let mean = self.mean.or(uncached).max(1.0);
-        let delayed = (2.0 * candidate.uncached_tokens as f64 + uncached) / mean;
-        (1.0 + DELAY * busy * delayed).min(self.recompute_max)
+        let per_token = DELAY * busy / self.mean.or(view.ask.prompt_tokens as f64).max(1.0);
+        let most = self.recompute_max - 1.0;
+        let queue = (per_token * candidate.uncached_tokens as f64).min(most);
+        1.0 + queue + (per_token * uncached).min(OWN_BOUND * most)
     }
 }
 
