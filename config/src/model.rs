@@ -162,7 +162,7 @@ pub struct Routing {
     pub weight_queue: f64,
     /// `prefix` policy: weight of the cache pressure.
     pub weight_pressure: f64,
-    /// `cost` policy: price of one recomputed token when the whole fleet is busy (1 when idle).
+    /// `cost` policy: most that one recomputed token is charged for the queue it joins (1 when idle).
     pub a_max: f64,
     /// `cost` policy: price of one request in flight, in tokens.
     pub request_charge_tokens: f64,

@@ -157,6 +157,7 @@ impl Backend {
         self.set_limits(Limits::default());
         self.set_queue_depth(0);
         self.set_kv_usage_permille(0);
+        self.load.pace.forget();
     }
 
     fn switch(&self, bit: u8, on: bool) {

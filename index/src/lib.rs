@@ -36,6 +36,7 @@ mod index;
 pub mod limits;
 mod load;
 mod overlaps;
+mod pace;
 mod pick;
 mod policies;
 mod policy;

@@ -5,6 +5,8 @@
 //! # Orderings
 //! Independent gauges that publish nothing, so every operation is Relaxed.
 
+use crate::Millis;
+use crate::pace::Pace;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Load gauges of one backend.
@@ -14,6 +16,7 @@ pub struct Load {
     conversations: AtomicU32,
     queue_depth: AtomicU32,
     kv_usage_permille: AtomicU32,
+    pub(crate) pace: Pace,
 }
 
 impl Load {
@@ -23,6 +26,7 @@ impl Load {
             conversations: AtomicU32::new(0),
             queue_depth: AtomicU32::new(0),
             kv_usage_permille: AtomicU32::new(0),
+            pace: Pace::new(),
         }
     }
 
@@ -30,6 +34,12 @@ impl Load {
     pub fn uncached_tokens(&self) -> u64 {
         // Relaxed: an independent gauge.
         self.uncached_tokens.load(Ordering::Relaxed)
+    }
+
+    /// What is left of [`uncached_tokens`](Self::uncached_tokens) if the engine goes on at the rate it has shown: the
+    /// prompt it is at is part done.
+    pub fn remaining_tokens(&self, now: Millis) -> u64 {
+        self.pace.remaining(self.uncached_tokens(), now)
     }
 
     /// Conversations pinned here.

@@ -224,7 +224,10 @@ impl Picker {
 
     /// Makes the choice visible to the decisions that follow, of every shard.
     fn record(&mut self, fleet: &Fleet, ask: &Ask<'_>, chosen: &LoadView) {
-        self.policy.placed(chosen.id);
+        self.policy.placed(chosen.id, ask.uncached_tokens(chosen.overlap_blocks));
+        if chosen.uncached_tokens == 0 {
+            fleet.backend(chosen.id).load.pace.started(ask.now);
+        }
         self.last = Some(chosen.id);
         fleet.recent().record(ask.blocks, chosen.overlap_blocks, chosen.id, ask.now);
         if let Some(key) = ask.conversation {

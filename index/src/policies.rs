@@ -31,7 +31,8 @@ pub enum PolicyKind {
     },
     /// Expected prefill work, the default; see the policy's own documentation for the formula.
     Cost {
-        /// Weight on this request's own uncached tokens when every backend has prefill pending (1 when none has).
+        /// Most that one of this request's own uncached tokens is charged for the queue it joins (1 at least). For the
+        /// request's own length up to four times that is added; an idle fleet charges 1.
         recompute_max: f64,
         /// Tokens charged per request in flight.
         request_tokens: f64,
@@ -43,7 +44,7 @@ pub enum PolicyKind {
 impl PolicyKind {
     /// The default policy with its measured parameters: `cost`.
     pub const DEFAULT: PolicyKind =
-        PolicyKind::Cost { recompute_max: 8.0, request_tokens: 300.0, conversation_tokens: 16.0 };
+        PolicyKind::Cost { recompute_max: 8.0, request_tokens: 100.0, conversation_tokens: 16.0 };
 
     /// Every policy with its default parameters, in the order they are documented.
     pub const ALL: [PolicyKind; 7] = [

@@ -13,7 +13,8 @@ pub struct LoadView {
     pub in_flight: u32,
     /// Tokens they hold of the pool.
     pub tokens_in_flight: u64,
-    /// Prefill work not done yet, in tokens.
+    /// Prefill work not done yet, in tokens; the prompt being prefilled counts for the rest of it
+    /// ([`Load::remaining_tokens`](crate::Load::remaining_tokens)).
     pub uncached_tokens: u64,
     /// Conversations that live there.
     pub conversations: u32,
@@ -83,7 +84,7 @@ impl Terms {
     }
 }
 
-/// Scores candidates. A value of one shard: it may keep a cursor, never anything shared.
+/// Scores candidates. A value of one shard: it may keep a cursor or a mean, never anything shared.
 pub trait Policy: Send + std::fmt::Debug {
     /// The name it is configured and reported by.
     fn name(&self) -> &'static str;
@@ -105,6 +106,7 @@ pub trait Policy: Send + std::fmt::Debug {
         false
     }
 
-    /// Told who got the request, after it was reserved. Not called for a dry run.
-    fn placed(&mut self, _id: BackendId) {}
+    /// Told who got the request and how many of its tokens are to be prefilled there, after it was reserved. Not called
+    /// for a dry run.
+    fn placed(&mut self, _id: BackendId, _uncached_tokens: f64) {}
 }

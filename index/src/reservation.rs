@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use crate::{Backend, BackendId};
+use crate::{Backend, BackendId, Millis};
 
 /// What one request takes from a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +53,15 @@ impl<'f> Reservation<'f> {
     /// changes nothing.
     pub fn prefill_done(&self) {
         self.backend.prefilled(self.uncached.take());
+    }
+
+    /// The same, seen at `now`: the backend's prefill rate is learned from it.
+    pub fn prefill_done_at(&self, now: Millis) {
+        let uncached = self.uncached.get();
+        if uncached > 0 {
+            self.backend.load.pace.prefilled(uncached, now);
+        }
+        self.prefill_done();
     }
 
     /// Prefill work still counted for this request, in tokens.

@@ -4,7 +4,7 @@
 use crate::limits::DECISION_CANDIDATES_MAX;
 use crate::shortlist::{Interest, Shortlist, Tally};
 use crate::{
-    Ask, Backend, BackendId, Candidate, Fleet, LoadView, Overlaps, Refusal, RefusalCounts,
+    Ask, Backend, BackendId, Candidate, Fleet, LoadView, Millis, Overlaps, Refusal, RefusalCounts,
     Snapshot, Verdict, View,
 };
 
@@ -65,7 +65,7 @@ impl Survey {
             self.admissible += 1;
             self.pending += u32::from(backend.load.uncached_tokens() > 0);
             match backend.slots.fits(tokens) {
-                Ok(()) => self.admit(id, backend),
+                Ok(()) => self.admit(id, backend, ask),
                 Err(rejected) => self.refuse(id, Refusal::Busy(rejected)),
             }
         }
@@ -83,7 +83,7 @@ impl Survey {
             let backend = fleet.backend(id);
             // Refused only by what changed since the marks were read, or by the size of its token pool.
             match admits(ask, id, backend).and_then(|()| fits(backend, ask)) {
-                Ok(()) => self.admit(id, backend),
+                Ok(()) => self.admit(id, backend, ask),
                 Err(refusal) => self.refuse(id, refusal),
             }
         }
@@ -91,7 +91,7 @@ impl Survey {
         for id in home.into_iter().chain(closed.take(DECISION_CANDIDATES_MAX)) {
             let backend = fleet.backend(id);
             match admits(ask, id, backend).and_then(|()| fits(backend, ask)) {
-                Ok(()) if Some(id) == home => self.admit(id, backend),
+                Ok(()) if Some(id) == home => self.admit(id, backend, ask),
                 Ok(()) => {}
                 Err(refusal) => self.refuse(id, refusal),
             }
@@ -150,8 +150,8 @@ impl Survey {
         }
     }
 
-    fn admit(&mut self, id: BackendId, backend: &Backend) {
-        let view = load_view(id, backend, self.overlaps.depth(id));
+    fn admit(&mut self, id: BackendId, backend: &Backend, ask: &Ask<'_>) {
+        let view = load_view(id, backend, self.overlaps.depth(id), ask.now);
         self.conversations_min = self.conversations_min.min(view.conversations);
         self.candidates.push(view);
     }
@@ -189,13 +189,13 @@ fn admits(ask: &Ask<'_>, id: BackendId, backend: &Backend) -> Result<(), Refusal
     if ask.excluded.contains(id) { Err(Refusal::Excluded) } else { backend.admits() }
 }
 
-fn load_view(id: BackendId, backend: &Backend, overlap_blocks: u32) -> LoadView {
+fn load_view(id: BackendId, backend: &Backend, overlap_blocks: u32, now: Millis) -> LoadView {
     let (in_flight, tokens_in_flight) = backend.slots.in_flight();
     LoadView {
         id,
         in_flight,
         tokens_in_flight,
-        uncached_tokens: backend.load.uncached_tokens(),
+        uncached_tokens: backend.load.remaining_tokens(now),
         conversations: backend.load.conversations(),
         queue_depth: backend.load.queue_depth(),
         kv_usage_permille: backend.load.kv_usage_permille(),

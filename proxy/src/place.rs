@@ -27,7 +27,7 @@ impl Slot {
     /// The first token came: the prefill work is done and no longer counts.
     pub fn prefill_done(&self) {
         if let Some(reservation) = &self.reservation {
-            reservation.prefill_done();
+            reservation.prefill_done_at(clock::now().millis());
         }
     }
 }

@@ -68,7 +68,7 @@ const WEIGHT_RANGE: [f64; 2] = [0.0, 1_000.0];
 const A_MAX: f64 = 8.0;
 /// Below 1, recomputing a token would count less than waiting for one.
 const A_MAX_RANGE: [f64; 2] = [1.0, 1_000.0];
-const REQUEST_CHARGE_TOKENS: f64 = 300.0;
+const REQUEST_CHARGE_TOKENS: f64 = 100.0;
 const REQUEST_CHARGE_RANGE: [f64; 2] = [0.0, 1_000_000.0];
 
 /// Reads the section.

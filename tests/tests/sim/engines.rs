@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use index::{BackendId, Limits, Observation};
+use index::{BackendId, Limits, Millis, Observation};
 use loadgen::engine::model::{Engine, Event, EventKind, Memory, Params};
 
 use crate::shadow::{Checked, hold};
@@ -87,7 +87,7 @@ impl<'f> World<'f> {
         live.cached = Some(cached);
         self.trace.note("first token", &[number, u64::from(cached), self.now_us]);
         if !endless {
-            live.reservation.prefill_done();
+            live.reservation.prefill_done_at(Millis(self.now_us / 1_000));
         }
         self.shadow.prefilled(number);
         Ok(())

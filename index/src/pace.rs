@@ -1,0 +1,143 @@
+//! How far a backend's engine has come with the prefill it was given. A prompt counts as pending until its first token,
+//! and prompts differ a thousandfold, so the one being prefilled is on average half done: counting all of it makes busy
+//! backends look twice as far from free as they are. The rate is learned from the first tokens the proxy sees anyway; no
+//! engine metric and no setting is needed. It never says that an engine got further than it was given work for, and does
+//! not believe in progress where nothing comes out.
+//!
+//! # Orderings
+//! Hints that publish nothing; a lost race costs one sample. Relaxed everywhere.
+
+use crate::Millis;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Prefill rate and progress of one backend.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// When it began what it is prefilling now: the last first token, or the moment it stopped being idle.
+    since_ms: AtomicU64,
+    /// What was prefilled and how long that took, in one word: tokens << 32 | ms. Older samples fade.
+    sums: AtomicU64,
+}
+
+/// Samples remembered, as a divisor: each new one takes a 64th of the weight. The rate follows a change of batch or of
+/// hardware within some dozens of requests and does not follow single ones.
+const SAMPLES: u64 = 64;
+
+/// An engine that is late by its whole pending work once more is not believed to progress: it hangs, or is stalled by
+/// something the rate does not know.
+const LATE: f64 = 2.0;
+
+impl Pace {
+    pub(crate) fn new() -> Self {
+        Self { since_ms: AtomicU64::new(0), sums: AtomicU64::new(0) }
+    }
+
+    /// An idle engine got work.
+    pub(crate) fn started(&self, now: Millis) {
+        // Relaxed: a hint.
+        self.since_ms.store(now.0, Ordering::Relaxed);
+    }
+
+    /// A prefill of `tokens` ended, and the next one, if there is one, begins.
+    pub(crate) fn prefilled(&self, tokens: u64, now: Millis) {
+        // Relaxed: a hint.
+        let since = Millis(self.since_ms.swap(now.0, Ordering::Relaxed));
+        // Relaxed: a hint; two threads adding at once lose one sample.
+        let sums = self.sums.load(Ordering::Relaxed);
+        let sums = add(sums >> 32, tokens) << 32 | add(sums & HALF, now.since(since));
+        // Relaxed: as above.
+        self.sums.store(sums, Ordering::Relaxed);
+    }
+
+    /// What is left of `pending` tokens: at least one while any are pending, and all of them until a rate is known.
+    pub(crate) fn remaining(&self, pending: u64, now: Millis) -> u64 {
+        // Relaxed: hints.
+        let (since, sums) =
+            (self.since_ms.load(Ordering::Relaxed), self.sums.load(Ordering::Relaxed));
+        let (tokens, ms) = ((sums >> 32) as f64, (sums & HALF) as f64);
+        if ms == 0.0 {
+            return pending;
+        }
+        let done = tokens / ms * now.since(Millis(since)) as f64;
+        if done > LATE * pending as f64 {
+            return pending;
+        }
+        // Between 0 and twice the pending tokens, so the cast loses only a fraction of a token.
+        pending.saturating_sub(done as u64).max(pending.min(1))
+    }
+
+    /// Another engine stands behind this id now.
+    pub(crate) fn forget(&self) {
+        // Relaxed: a hint.
+        self.sums.store(0, Ordering::Relaxed);
+    }
+}
+
+const HALF: u64 = u32::MAX as u64;
+
+/// A fading sum, kept within half a word.
+fn add(sum: u64, sample: u64) -> u64 {
+    (sum - sum / SAMPLES).saturating_add(sample).min(HALF)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A backend that prefills 8 tokens a millisecond, busy again since 10 s.
+    fn paced() -> Pace {
+        let pace = Pace::new();
+        pace.started(Millis(1_000));
+        (1..=9).for_each(|n| pace.prefilled(8_000, Millis(1_000 + 1_000 * n)));
+        pace
+    }
+
+    /// Fading sums lose a fraction of a token to whole numbers.
+    fn near(left: u64, expected: u64) {
+        assert!(left.abs_diff(expected) * 100 < expected, "{left}, not about {expected}");
+    }
+
+    #[test]
+    fn all_is_pending_until_a_rate_is_known() {
+        let pace = Pace::new();
+        pace.started(Millis(0));
+        assert_eq!(pace.remaining(100, Millis(50)), 100);
+        pace.prefilled(100, Millis(50));
+        assert_eq!(pace.remaining(100, Millis(75)), 50);
+        pace.forget();
+        assert_eq!(pace.remaining(100, Millis(75)), 100);
+    }
+
+    #[test]
+    fn work_shrinks_at_the_learned_rate_and_leaves_one_token_until_it_is_done() {
+        let pace = paced();
+        assert_eq!(pace.remaining(80_000, Millis(10_000)), 80_000);
+        near(pace.remaining(80_000, Millis(15_000)), 40_000);
+        assert_eq!(pace.remaining(79_000, Millis(20_000)), 1);
+        assert_eq!(pace.remaining(0, Millis(15_000)), 0);
+    }
+
+    #[test]
+    fn an_idle_time_is_not_progress() {
+        let pace = paced();
+        pace.started(Millis(60_000));
+        near(pace.remaining(8_000, Millis(60_500)), 4_000);
+    }
+
+    #[test]
+    fn an_engine_late_by_all_its_work_again_is_not_believed() {
+        let pace = paced();
+        assert_eq!(pace.remaining(8_000, Millis(11_900)), 1);
+        assert_eq!(pace.remaining(8_000, Millis(12_100)), 8_000);
+    }
+
+    #[test]
+    fn the_rate_follows_a_change_and_never_overflows() {
+        let pace = paced();
+        (1..=400).for_each(|n| pace.prefilled(1_000, Millis(10_000 + 1_000 * n)));
+        let left = pace.remaining(100_000, Millis(420_000));
+        assert!((88_000..91_000).contains(&left), "{left}");
+        (0..200).for_each(|_| pace.prefilled(u64::MAX, Millis(u64::MAX)));
+        assert_eq!(pace.remaining(7, Millis(u64::MAX)), 7);
+    }
+}
