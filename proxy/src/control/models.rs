@@ -114,7 +114,7 @@ impl Catalog {
                 backends: ids().take(offers.len()).collect(),
                 learned: Arc::clone(&self.all),
             },
-            complete: offers.iter().all(|offer| offer.told || !offer.up),
+            complete: is_complete(offers),
             models_openai,
             models_anthropic,
         }
@@ -124,6 +124,12 @@ impl Catalog {
         let learned = Arc::clone(self.learned.entry(id.into()).or_default());
         Pool { model: id.into(), backends, learned }
     }
+}
+
+/// Whether an unknown name is known to be unknown: somebody has told, and everybody who is up. While nobody
+/// has, every name may be served once a backend is back, and the answer is that none is up.
+fn is_complete(offers: &[Offer]) -> bool {
+    offers.iter().any(|offer| offer.told) && offers.iter().all(|offer| offer.told || !offer.up)
 }
 
 /// Whether two publications route and list alike, so that the second is not needed.
@@ -204,6 +210,15 @@ mod tests {
         let list: Value = serde_json::from_slice(&routes.models_anthropic).unwrap();
         assert_eq!(list["data"][0]["created_at"], "1970-01-01T00:00:07.000Z");
         assert_eq!((&list["first_id"], &list["has_more"]), (&json!("a"), &json!(false)));
+    }
+
+    #[test]
+    fn a_name_is_unknown_only_once_somebody_has_told_the_names() {
+        let silent = |up| Offer { told: false, ..offer(up, &[]) };
+        let complete = |offers: &[Offer]| Catalog::default().routes(offers).complete;
+        assert!(!complete(&[silent(false), silent(false)]), "nobody is up");
+        assert!(!complete(&[silent(true), offer(true, &["a"])]), "one may still tell");
+        assert!(complete(&[silent(false), offer(true, &["a"])]));
     }
 
     #[test]
