@@ -117,7 +117,7 @@ pub trait Router {
     fn up(&mut self, _engine: usize) {}
 
     /// The request's prefill ended.
-    fn prefilled(&mut self, _key: usize, _job: &Job) {}
+    fn prefilled(&mut self, _scene: &Scene, _key: usize, _job: &Job) {}
 
     /// The request's answer ended.
     fn finished(&mut self, _scene: &Scene, _key: usize, _job: &Job) {}

@@ -192,7 +192,7 @@ impl<'r> Sim<'r> {
         (job.ttft_s, job.stage) = (now_s - job.arrived_s, Stage::Decoding);
         self.scene.pending[engine] -= job.expected_tokens;
         self.scene.engines[engine].prefilled();
-        self.router.prefilled(key, &self.jobs[key]);
+        self.router.prefilled(&self.scene, key, &self.jobs[key]);
         let Job { output_tokens: tokens, attempt, .. } = self.jobs[key];
         let options = self.scene.engines[engine].options();
         if options.is_steady() {

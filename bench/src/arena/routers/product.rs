@@ -244,9 +244,9 @@ impl Router for Product<'_> {
         self.fleet.backend(BackendId(engine as u16)).set_healthy(true);
     }
 
-    fn prefilled(&mut self, key: usize, _job: &Job) {
+    fn prefilled(&mut self, scene: &Scene, key: usize, _job: &Job) {
         if let Some(Some(held)) = self.held.get(key) {
-            held.reservation.prefill_done();
+            held.reservation.prefill_done_at(millis(scene));
         }
     }
 

@@ -34,8 +34,8 @@ impl Router for Replicas<'_> {
         self.proxies[proxy].route(scene, key, job)
     }
 
-    fn prefilled(&mut self, key: usize, job: &Job) {
-        self.proxies[self.owner[key]].prefilled(key, job);
+    fn prefilled(&mut self, scene: &Scene, key: usize, job: &Job) {
+        self.proxies[self.owner[key]].prefilled(scene, key, job);
     }
 
     fn finished(&mut self, scene: &Scene, key: usize, job: &Job) {
