@@ -21,6 +21,9 @@ const FLEET_THREADS: usize = 1;
 /// Conversations per engine that `--load` keeps going.
 const CONVERSATIONS_PER_BACKEND: usize = 8;
 
+/// Longer than anybody watches a demo.
+const LOAD_LASTS: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// Runs the demo until it is interrupted.
 ///
 /// # Errors
@@ -101,7 +104,8 @@ fn start_load(running: &Running, backends: u16) -> Result<Handle, String> {
         think: Duration::from_secs(1),
         ramp: Duration::from_secs(3),
     };
-    options.until = Until { requests: None, duration: None };
+    // Conversations that end are followed by new ones only in a load that has an end; this one's is far off.
+    options.until = Until { requests: None, duration: Some(LOAD_LASTS) };
     options.threads = 1;
     Workload::start(options).map_err(|error| error.to_string())
 }
