@@ -5,7 +5,6 @@
 //! dropped at any time. It never interprets a byte.
 
 use std::cell::RefCell;
-use std::io;
 use std::rc::Rc;
 
 use monoio::buf::{IoBuf, IoBufMut};
@@ -122,16 +121,4 @@ pub fn with_room(mut buf: Vec<u8>) -> Vec<u8> {
         buf.reserve_exact(more);
     }
     buf
-}
-
-/// Whether an I/O error is the ordinary end of a connection.
-pub fn is_disconnect(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::UnexpectedEof
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::BrokenPipe
-            | io::ErrorKind::NotConnected
-    )
 }

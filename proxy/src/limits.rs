@@ -244,15 +244,6 @@ pub const SSE_CARRY_HEAD_BYTES: usize = 4 * 1024;
 /// engines write behind it (timings, metadata, nulls) below 2 KiB.
 pub const USAGE_TAIL_BYTES: usize = 16 * 1024;
 
-/// Largest part of an error reply that is read to classify it.
-pub const ERROR_BODY_BYTES_MAX: usize = 16 * 1024;
-
-/// Longest text of an engine's error that is handed on in a rewritten frame.
-pub const ERROR_TEXT_BYTES_MAX: usize = 1024;
-
-/// `Retry-After` stays below a minute: one client gives up at once above 60 seconds.
-pub const RETRY_AFTER_SECONDS_MAX: u64 = 59;
-
 const _: () = assert!(SSE_CARRY_HEAD_BYTES * 2 < SSE_CARRY_BYTES_MAX);
 const _: () = assert!(USAGE_TAIL_BYTES <= SSE_CARRY_BYTES_MAX - SSE_CARRY_HEAD_BYTES);
 const _: () = assert!(JSON_VALUES_KEPT <= JSON_VALUES_MAX);

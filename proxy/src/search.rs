@@ -46,10 +46,6 @@ impl Search {
             None => Found::Answer(situation),
         }
     }
-
-    fn give_up_failed(&mut self) -> Found {
-        self.give_up(Situation::UpstreamFailed)
-    }
 }
 
 impl Exchange<'_> {
@@ -102,12 +98,11 @@ impl Exchange<'_> {
             Err(Failed::Exhausted) => Some(Found::Answer(Situation::NoRoom)),
             Err(Failed::Silent) => Some(Found::Answer(Situation::FirstByteTimeout)),
             Err(Failed::Connect | Failed::NoReply | Failed::BadReply) => {
-                self.note_failure(backend);
-                search.excluded.broken.insert(backend);
-                search.failed = true;
-                self.may_retry(search)
-                    .then_some(())
-                    .map_or_else(|| Some(search.give_up_failed()), |()| None)
+                self.note_broken(search, backend);
+                if self.may_retry(search) {
+                    return None;
+                }
+                Some(search.give_up(Situation::UpstreamFailed))
             }
         }
     }
@@ -127,9 +122,7 @@ impl Exchange<'_> {
                 None
             }
             ReplyClass::Broken => {
-                self.note_failure(backend);
-                search.excluded.broken.insert(backend);
-                search.failed = true;
+                self.note_broken(search, backend);
                 if self.may_retry(search) {
                     // Kept without its slot: if nothing better comes, the engine's own words are the answer.
                     search.last = Some((Box::new(held), backend));
@@ -145,6 +138,13 @@ impl Exchange<'_> {
                 Some(Found::Reply(Box::new(held), slot, backend))
             }
         }
+    }
+
+    /// The backend failed this request: it counts against it, and it is not asked again.
+    fn note_broken(&self, search: &mut Search, backend: BackendId) {
+        self.note_failure(backend);
+        search.excluded.broken.insert(backend);
+        search.failed = true;
     }
 
     fn may_retry(&self, search: &mut Search) -> bool {

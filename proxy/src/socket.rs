@@ -10,7 +10,6 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::Duration;
 
 use monoio::buf::{IoBuf, IoBufMut};
 use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
@@ -111,16 +110,5 @@ impl Socket {
     /// Says "no more from us" and keeps reading possible.
     pub fn shutdown_write(&self) {
         let _ = rustix::net::shutdown(self.fd(), Shutdown::Write);
-    }
-
-    /// Ends both directions now; pending operations complete.
-    pub fn shutdown_both(&self) {
-        let _ = rustix::net::shutdown(self.fd(), Shutdown::Both);
-    }
-
-    /// Lets the kernel give up on a peer that acknowledges nothing for `limit`.
-    pub fn set_user_timeout(&self, limit: Duration) {
-        let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-        let _ = rustix::net::sockopt::set_tcp_user_timeout(self.fd(), millis);
     }
 }

@@ -65,13 +65,6 @@ impl Proxy {
         shared.fleet.backend(proxy::start::backend_id(backend)).admits().is_ok()
     }
 
-    /// Gives a backend so many slots, as its engine would have told.
-    pub fn set_slots(&self, backend: usize, slots: u32) {
-        let shared = self.running.as_ref().expect("it runs").shared;
-        let limits = index::Limits { requests_max: slots, tokens_max: 0 };
-        shared.fleet.backend(proxy::start::backend_id(backend)).set_limits(limits);
-    }
-
     /// Waits until nothing is reserved anywhere.
     pub async fn idle(&self) {
         let backends = self.running.as_ref().expect("it runs").shared.upstreams.len();

@@ -195,7 +195,7 @@ pub fn no_registry_host_is_named(tree: &Tree) -> Vec<Finding> {
         concat!("npmjs", "."),
         concat!("proxy.golang", ".org"),
         concat!("artifact", "ory"),
-        concat!("deb.debian", ".org"),
+        concat!("deb.", "debian", ".org"),
         concat!("archive.ubuntu", ".com"),
     ];
     named(tree, &hosts, "a package registry's host")

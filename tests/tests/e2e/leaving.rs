@@ -1,6 +1,6 @@
 //! A client that leaves frees its slot and its upstream at once, wherever its request is.
 
-use tests::harness::{Conn, Proxy, Script, eventually};
+use tests::harness::{Conn, Proxy, Script, config_text, eventually};
 use tokio::sync::mpsc;
 
 use crate::{chat, chat_stream};
@@ -68,8 +68,9 @@ async fn leaving_with_a_pipelined_request_behind_is_noticed_too() {
 #[tokio::test]
 async fn leaving_while_waiting_for_room_gives_up_the_place() {
     let (script, mut told) = watched(false).await;
-    let proxy = Proxy::start(&[script.url()], "");
-    proxy_slots(&proxy, 1);
+    // Configured, and so not the control thread's to change when it has asked the engine.
+    let one_slot = format!("{}slots = 1\n", config_text(&[script.url()], ""));
+    let proxy = Proxy::of_config(&one_slot);
     let mut first = proxy.client().await;
     first.post("/v1/chat/completions", &chat("first")).await;
     assert_eq!(told.recv().await, Some("requested"));
@@ -81,10 +82,6 @@ async fn leaving_while_waiting_for_room_gives_up_the_place() {
     drop(first);
     assert_eq!(told.recv().await, Some("closed"));
     proxy.idle().await;
-}
-
-fn proxy_slots(proxy: &Proxy, slots: u32) {
-    proxy.set_slots(0, slots);
 }
 
 #[tokio::test]
