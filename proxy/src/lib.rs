@@ -29,6 +29,7 @@ pub mod search;
 pub mod session;
 pub mod shard;
 pub mod sse;
+pub mod stream_ring;
 pub mod upstream;
 pub mod usage;
 

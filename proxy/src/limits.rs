@@ -50,6 +50,21 @@ pub const LINGER_MS: u64 = 1_000;
 /// How much is drained in that time, bytes.
 pub const LINGER_BYTES_MAX: usize = 1024 * 1024;
 
+// --- Stream ring ------------------------------------------------------------------------------------
+
+/// Submission-queue entries of a shard's stream ring; when a turn starts more, it submits early.
+pub const STREAM_RING_ENTRIES: u32 = 1024;
+/// Its completion-queue entries. More wait in the kernel.
+pub const STREAM_COMPLETIONS: u32 = 4096;
+/// Its read buffers, a power of two. They are held for one turn only, so this bounds what one turn reads.
+pub const STREAM_BUFFERS: u16 = 1024;
+/// Size of one, bytes: several SSE events. 2 MiB a shard with [`STREAM_BUFFERS`].
+pub const STREAM_BUFFER_BYTES: usize = 2048;
+/// Bytes a client may leave unread before its stream's upstream is no longer read.
+pub const STREAM_BACKLOG_MAX: usize = 64 * 1024;
+/// Rounds of submitting and taking in completions before other tasks of the shard have their turn.
+pub const STREAM_ROUNDS_MAX: usize = 64;
+
 // --- Upstream ---------------------------------------------------------------------------------------
 
 /// Idle connections one shard keeps to one backend. llama.cpp spends a thread on each.

@@ -23,6 +23,7 @@ use crate::record::End;
 use crate::reply::{Reply, Wire};
 use crate::shard::Shard;
 use crate::socket::Socket;
+use crate::stream_ring::{self, Course, Ridden, StreamRing};
 
 /// How the relay ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +86,11 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         if let Err(lost) = self.send(first).await {
             return self.lost(lost);
         }
+        if let Some(ring) = &self.shard.streams
+            && self.may_ride()
+        {
+            return self.ride(ring).await;
+        }
         let mut buf = Vec::with_capacity(READ_BUFFER_FIRST);
         while !self.reply.is_done() {
             buf = match self.read(buf).await {
@@ -100,6 +106,48 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
             };
         }
         self.finish().await
+    }
+
+    /// Whether all that is left is passing bytes on: a stream of events in a framing that suits the client.
+    fn may_ride(&self) -> bool {
+        self.reply.is_event_stream() && !self.reply.is_done() && self.passes_raw()
+    }
+
+    /// The rest of the stream, on the shard's stream ring.
+    async fn ride(mut self, ring: &StreamRing) -> Relayed {
+        let timeouts = &self.shard.shared.config.timeouts;
+        let course = Course {
+            upstream: self.upstream.descriptor(),
+            client: self.client.socket.descriptor(),
+            backend: self.shard.shared.upstream(self.backend),
+            alarm: Rc::clone(&self.client.alarm),
+            idle_ms: timeouts.stream_idle_ms,
+            stall_ms: timeouts.write_stall_ms,
+        };
+        self.client.alarm.set(clock::now().millis(), timeouts.stream_idle_ms);
+        let mut ride = ring.start(course, std::mem::take(self.reply));
+        let raced = race(&self.client.alarm, self.gone.as_mut(), &mut ride).await;
+        if let Raced::Done(Ridden { end, reply, bytes }) = raced {
+            *self.reply = reply;
+            self.bytes += bytes;
+            return match end {
+                stream_ring::End::Over => self.finish().await,
+                stream_ring::End::Broke | stream_ring::End::Malformed => {
+                    self.break_off(End::UpstreamBroke).await
+                }
+                stream_ring::End::ClientLost => self.lost(ClientLost::Gone),
+            };
+        }
+        let writing = ride.is_writing();
+        if let Some((reply, bytes)) = ride.give_up() {
+            *self.reply = reply;
+            self.bytes += bytes;
+        }
+        match raced {
+            Raced::Late if !writing => self.break_off(End::UpstreamStalled).await,
+            Raced::Late => self.lost(ClientLost::Stalled),
+            Raced::Done(_) | Raced::Gone => self.lost(ClientLost::Gone),
+        }
     }
 
     async fn read(&mut self, mut buf: Vec<u8>) -> Read {

@@ -55,6 +55,22 @@ pub struct Reply {
     payload: Option<Vec<u8>>,
 }
 
+impl Default for Reply {
+    /// A reply without a body.
+    fn default() -> Reply {
+        Reply {
+            framing: Framing::None,
+            content: Content::Document { tail: Vec::new(), bytes: 0 },
+            dialect: Dialect::Plain,
+            status: 0,
+            done: true,
+            surplus: false,
+            closed: false,
+            payload: None,
+        }
+    }
+}
+
 impl Reply {
     /// The body announced by `head`. `unwrap_chunks`: the client cannot be given chunks, so payload is kept
     /// aside for [`Reply::take_payload`].

@@ -28,6 +28,8 @@ use crate::published::{Phase, Published, Routes};
 use crate::retry::RetryBudget;
 use crate::ring::Loop;
 use crate::session;
+use crate::socket::Watch;
+use crate::stream_ring::StreamRing;
 use crate::wait::WaitRoom;
 
 /// What the sessions of one shard share.
@@ -46,6 +48,8 @@ pub struct Shard {
     pub picker: RefCell<Picker>,
     /// Its idle upstream connections.
     pub pools: Pools,
+    /// Its ring for streams that have begun, where there can be one.
+    pub streams: Option<StreamRing>,
     /// Its waiting requests.
     pub room: Rc<WaitRoom>,
     /// Its deadlines.
@@ -72,6 +76,7 @@ impl Shard {
         stats: &'static ShardStats,
         number: u16,
         seed: u64,
+        uring: bool,
     ) -> Shard {
         Shard {
             number,
@@ -81,6 +86,7 @@ impl Shard {
             reader: RefCell::new(shared.index.reader()),
             picker: RefCell::new(Picker::new(crate::start::policy_of(&shared.config))),
             pools: Pools::default(),
+            streams: uring.then(StreamRing::new).and_then(Result::ok),
             room: Rc::new(WaitRoom::default()),
             alarms: Alarms::default(),
             scratch: RefCell::new(prompt::Scratch::default()),
@@ -171,7 +177,8 @@ pub fn run(
         listener.set_nonblocking(!event_loop.is_uring())?;
     }
     started(event_loop.name());
-    let served = event_loop.run(serve(shared, stats, number, seed, listeners));
+    let uring = event_loop.is_uring();
+    let served = event_loop.run(serve(shared, stats, number, seed, uring, listeners));
     // The kernel may still own buffers of cancelled operations: the loop is left to the process's end.
     std::mem::forget(event_loop);
     served
@@ -182,14 +189,19 @@ async fn serve(
     stats: &'static ShardStats,
     number: u16,
     seed: u64,
+    uring: bool,
     listeners: Vec<StdListener>,
 ) -> io::Result<()> {
-    let shard = Rc::new(Shard::new(shared, stats, number, seed));
+    let shard = Rc::new(Shard::new(shared, stats, number, seed, uring));
     let mut listening = Vec::new();
     for listener in listeners {
         listening.push(listener.try_clone()?);
         let listener = TcpListener::from_std(listener)?;
         monoio::spawn(accept(Rc::clone(&shard), listener));
+    }
+    if let Some(ring) = &shard.streams {
+        let watch = Watch::new(ring.descriptor()?)?;
+        monoio::spawn(drive_streams(Rc::clone(&shard), watch));
     }
     let mut since_sweep = 0;
     loop {
@@ -205,6 +217,16 @@ async fn serve(
         }
         if shard.has_ended(&listening) {
             return Ok(());
+        }
+    }
+}
+
+/// Turns the stream ring whenever it has something to do.
+async fn drive_streams(shard: Rc<Shard>, watch: Watch) {
+    let Some(ring) = &shard.streams else { return };
+    while watch.readable().await.is_ok() {
+        while !ring.turn(clock::now().millis()) {
+            yield_now().await;
         }
     }
 }
@@ -253,6 +275,19 @@ impl<F: Future> Future for Caught<F> {
             Err(_) => Poll::Ready(Err(())),
         }
     }
+}
+
+/// Lets the other tasks of this shard run.
+async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 use std::cell::UnsafeCell;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use monoio::buf::{IoBuf, IoBufMut};
 use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
@@ -83,6 +83,11 @@ impl Socket {
         self.stream().readable(false).await
     }
 
+    /// The descriptor, for the stream ring; it is open as long as `self`.
+    pub fn descriptor(&self) -> RawFd {
+        self.stream().as_raw_fd()
+    }
+
     /// Looks at the receive queue without waiting.
     pub fn peek(&self) -> Peek {
         let mut byte = [0_u8; 1];
@@ -110,5 +115,27 @@ impl Socket {
     /// Says "no more from us" and keeps reading possible.
     pub fn shutdown_write(&self) {
         let _ = rustix::net::shutdown(self.fd(), Shutdown::Write);
+    }
+}
+
+/// A descriptor that is only waited for: monoio polls what looks like a stream of its own.
+#[derive(Debug)]
+pub struct Watch(TcpStream);
+
+impl Watch {
+    /// Watches a descriptor, which need not be a socket: no other operation is ever started on it.
+    ///
+    /// # Errors
+    /// The runtime's, when it cannot take it.
+    pub fn new(descriptor: OwnedFd) -> io::Result<Watch> {
+        TcpStream::from_std(descriptor.into()).map(Watch)
+    }
+
+    /// Waits until it is readable. Safe to drop.
+    ///
+    /// # Errors
+    /// The system's error, when it cannot be polled.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.0.readable(false).await
     }
 }

@@ -1,0 +1,348 @@
+//! One stream on the ring: what was read goes out at once, and where its client takes it slower than it
+//! comes, waits in memory of the stream's own, within a bound; then nothing more is read.
+
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use index::Millis;
+use rustix::io::Errno;
+
+use super::Ridden;
+use super::uring::{Completion, Uring};
+use crate::alarm::Alarm;
+use crate::limits::STREAM_BACKLOG_MAX;
+use crate::published::Upstream;
+use crate::reply::Reply;
+
+/// What a ride is made of. Both descriptors stay open until it is over.
+#[derive(Debug)]
+pub struct Course {
+    /// Where the reply comes from.
+    pub upstream: RawFd,
+    /// Where it goes to.
+    pub client: RawFd,
+    /// Whose life the reads prove.
+    pub backend: Option<&'static Upstream>,
+    /// Set anew whenever something moves.
+    pub alarm: Rc<Alarm>,
+    /// How long nothing may come, ms.
+    pub idle_ms: u64,
+    /// How long the client may take nothing, ms.
+    pub stall_ms: u64,
+}
+
+/// How a ride ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The reply is complete, or the connection's end was its end.
+    Over,
+    /// The upstream broke it off.
+    Broke,
+    /// Its chunks are malformed.
+    Malformed,
+    /// The client is gone.
+    ClientLost,
+}
+
+/// A send in flight.
+#[derive(Debug)]
+enum Sending {
+    /// Out of a buffer of the ring.
+    Buffer { id: u16, from: usize, to: usize },
+    /// Out of bytes of the stream's own.
+    Own { place: usize, from: usize },
+}
+
+/// A stream's name: it never names another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key {
+    place: u32,
+    generation: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Receive,
+    Send,
+    Cancel,
+}
+
+impl Key {
+    /// 2 bits say which operation, 30 which of the streams that had this place, 32 the place.
+    fn of(self, operation: Operation) -> u64 {
+        (operation as u64) << 62 | u64::from(self.generation) << 32 | u64::from(self.place)
+    }
+
+    fn read(key: u64) -> (Key, Operation) {
+        let operation = match key >> 62 {
+            0 => Operation::Receive,
+            1 => Operation::Send,
+            _ => Operation::Cancel,
+        };
+        let generation = (key >> 32) as u32 & GENERATIONS;
+        (Key { place: key as u32, generation }, operation)
+    }
+}
+
+const GENERATIONS: u32 = (1 << 30) - 1;
+
+/// A stream.
+#[derive(Debug)]
+pub(super) struct Stream {
+    course: Course,
+    reply: Reply,
+    receiving: bool,
+    cancelling: bool,
+    sending: Option<Sending>,
+    /// What is to be sent after what is in flight.
+    backlog: Vec<u8>,
+    end: Option<End>,
+    given_up: bool,
+    bytes: u64,
+    waker: Option<Waker>,
+}
+
+impl Stream {
+    pub(super) fn new(course: Course, reply: Reply) -> Stream {
+        Stream {
+            course,
+            reply,
+            receiving: false,
+            cancelling: false,
+            sending: None,
+            backlog: Vec::new(),
+            end: None,
+            given_up: false,
+            bytes: 0,
+            waker: None,
+        }
+    }
+
+    /// Whether bytes wait for the client.
+    pub(super) fn is_writing(&self) -> bool {
+        self.sending.is_some() || !self.backlog.is_empty()
+    }
+
+    /// Whether the kernel has nothing to do with it any more.
+    fn is_quiet(&self) -> bool {
+        !self.receiving && self.sending.is_none()
+    }
+
+    /// Starts, or stops, receiving, as its state demands; sends what waits when nothing is in flight.
+    pub(super) fn go_on(&mut self, uring: &mut Uring, key: Key) {
+        if self.sending.is_none() && !self.backlog.is_empty() && !self.given_up {
+            let bytes = std::mem::take(&mut self.backlog);
+            self.send_own(uring, key, bytes, 0);
+        }
+        let over = self.given_up || self.end.is_some();
+        let full = self.backlog.len() > STREAM_BACKLOG_MAX;
+        if self.receiving && (over || full) && !self.cancelling {
+            self.cancelling = true;
+            uring.cancel(key.of(Operation::Receive), key.of(Operation::Cancel));
+        } else if !self.receiving && !over && !full {
+            self.receiving = true;
+            uring.receive(self.course.upstream, key.of(Operation::Receive));
+        }
+    }
+
+    fn received(&mut self, uring: &mut Uring, key: Key, done: Completion, now: Millis) {
+        self.receiving = done.more;
+        self.cancelling &= done.more;
+        if let Some(id) = done.buffer {
+            if !self.read(uring, key, id, done.result.unwrap_or(0), now) {
+                uring.give_back(id);
+            }
+            return;
+        }
+        let again = [Errno::CANCELED, Errno::NOBUFS, Errno::INTR];
+        match done.result {
+            Err(error) if again.contains(&Errno::from_raw_os_error(error)) => {}
+            Ok(_) if self.reply.close() => self.end_with(End::Over),
+            Ok(_) | Err(_) => {
+                self.reply.close();
+                self.end_with(End::Broke);
+            }
+        }
+    }
+
+    /// Takes in what a buffer holds. Returns whether the buffer is still used.
+    fn read(&mut self, uring: &mut Uring, key: Key, id: u16, len: usize, now: Millis) -> bool {
+        if self.given_up || len == 0 {
+            return false;
+        }
+        let bytes = uring.bytes(id, len);
+        let sent = match self.reply.feed(bytes) {
+            Ok(fed) => fed.consumed.min(len),
+            Err(_) => {
+                self.end_with(End::Malformed);
+                return false;
+            }
+        };
+        if let Some(backend) = self.course.backend {
+            backend.note_alive(now);
+        }
+        self.bytes += sent as u64;
+        let waits = self.is_writing();
+        if waits {
+            self.backlog.extend_from_slice(bytes.get(..sent).unwrap_or_default());
+        } else if sent > 0 {
+            self.course.alarm.set(now, self.course.idle_ms);
+            uring.send_buffer(self.course.client, id, 0..sent, key.of(Operation::Send));
+            self.sending = Some(Sending::Buffer { id, from: 0, to: sent });
+        }
+        if self.reply.is_done() {
+            self.end_with(End::Over);
+        }
+        !waits && sent > 0
+    }
+
+    fn sent(&mut self, uring: &mut Uring, key: Key, done: Completion, now: Millis) {
+        let again = [Errno::AGAIN, Errno::INTR];
+        let count = match done.result {
+            Err(error) if again.contains(&Errno::from_raw_os_error(error)) => Some(0),
+            Err(_) => None,
+            Ok(count) => Some(count),
+        };
+        match self.sending.take() {
+            Some(Sending::Buffer { id, from, to }) => {
+                let next = count.map(|count| from + count);
+                if let Some(next) = next.filter(|&next| next < to) {
+                    let mut rest = uring.bytes(id, to).get(next..).unwrap_or_default().to_vec();
+                    rest.append(&mut self.backlog);
+                    self.course.alarm.set(now, self.course.stall_ms);
+                    self.send_own(uring, key, rest, 0);
+                }
+                uring.give_back(id);
+            }
+            Some(Sending::Own { place, from }) => {
+                let mut bytes = uring.take_back(place);
+                let next = count.map(|count| from + count);
+                if let Some(next) = next.filter(|&next| next < bytes.len()) {
+                    self.course.alarm.set(now, self.course.stall_ms);
+                    self.send_own(uring, key, bytes, next);
+                } else if self.backlog.is_empty() {
+                    // Its memory serves the next time the client falls behind.
+                    bytes.clear();
+                    self.backlog = bytes;
+                    self.course.alarm.set(now, self.course.idle_ms);
+                }
+            }
+            None => {}
+        }
+        if count.is_none() {
+            self.backlog.clear();
+            self.end = Some(End::ClientLost);
+        }
+    }
+
+    fn send_own(&mut self, uring: &mut Uring, key: Key, bytes: Vec<u8>, from: usize) {
+        if self.given_up {
+            return;
+        }
+        let place = uring.send(self.course.client, bytes, from, key.of(Operation::Send));
+        self.sending = Some(Sending::Own { place, from });
+    }
+
+    fn end_with(&mut self, end: End) {
+        self.end = self.end.or(Some(end));
+    }
+}
+
+/// The streams of one ring.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    generation: u32,
+    stream: Option<Stream>,
+}
+
+impl Streams {
+    pub(super) fn add(&mut self, stream: Stream) -> Key {
+        let place = self.free.pop().unwrap_or(self.places.len() as u32);
+        if place as usize == self.places.len() {
+            self.places.push(Place::default());
+        }
+        let generation = match self.places.get_mut(place as usize) {
+            Some(at) => {
+                at.generation = (at.generation + 1) & GENERATIONS;
+                at.stream = Some(stream);
+                at.generation
+            }
+            None => 0,
+        };
+        Key { place, generation }
+    }
+
+    pub(super) fn get(&mut self, key: Key) -> Option<&mut Stream> {
+        let place = self.places.get_mut(key.place as usize)?;
+        place.stream.as_mut().filter(|_| place.generation == key.generation)
+    }
+
+    pub(super) fn complete(&mut self, uring: &mut Uring, done: Completion, now: Millis) {
+        let (key, operation) = Key::read(done.key);
+        let Some(stream) = self.get(key) else {
+            if let Some(id) = done.buffer {
+                uring.give_back(id);
+            }
+            return;
+        };
+        match operation {
+            Operation::Receive => stream.received(uring, key, done, now),
+            Operation::Send => stream.sent(uring, key, done, now),
+            Operation::Cancel => return,
+        }
+        stream.go_on(uring, key);
+        if !stream.is_quiet() {
+            return;
+        }
+        if stream.given_up {
+            self.remove(key);
+        } else if stream.end.is_some()
+            && let Some(waker) = stream.waker.take()
+        {
+            waker.wake();
+        }
+    }
+
+    /// The end of a stream, once the kernel has nothing to do with it any more.
+    pub(super) fn poll(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<Ridden> {
+        let Some(stream) = self.get(key) else { return Poll::Pending };
+        let Some(end) = stream.end.filter(|_| stream.is_quiet()) else {
+            stream.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        match self.remove(key) {
+            Some(Stream { reply, bytes, .. }) => Poll::Ready(Ridden { end, reply, bytes }),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Gives a stream up: what the kernel still does for it is cancelled, and then it is forgotten.
+    pub(super) fn give_up(&mut self, uring: &mut Uring, key: Key) -> Option<(Reply, u64)> {
+        let stream = self.get(key)?;
+        stream.given_up = true;
+        stream.waker = None;
+        stream.backlog = Vec::new();
+        let left = (std::mem::take(&mut stream.reply), stream.bytes);
+        if stream.sending.is_some() {
+            uring.cancel(key.of(Operation::Send), key.of(Operation::Cancel));
+        }
+        stream.go_on(uring, key);
+        if stream.is_quiet() {
+            self.remove(key);
+        }
+        Some(left)
+    }
+
+    fn remove(&mut self, key: Key) -> Option<Stream> {
+        let stream = self.places.get_mut(key.place as usize)?.stream.take();
+        self.free.push(key.place);
+        stream
+    }
+}
