@@ -23,7 +23,7 @@ use std::task::{Context, Poll};
 
 use index::Millis;
 
-use crate::limits::STREAM_ROUNDS_MAX;
+use crate::limits::{STREAM_BUFFERS, STREAM_ROUNDS_MAX};
 use crate::reply::Reply;
 
 pub use stream::{Course, End};
@@ -63,7 +63,11 @@ impl StreamRing {
     /// # Errors
     /// When the kernel lacks what it needs (multishot receives and buffer rings: Linux 6.0) or denies it.
     pub fn new() -> io::Result<StreamRing> {
-        let mut uring = Uring::new()?;
+        StreamRing::with_buffers(STREAM_BUFFERS)
+    }
+
+    fn with_buffers(buffers: u16) -> io::Result<StreamRing> {
+        let mut uring = Uring::new(buffers)?;
         uring::try_out(&mut uring)?;
         Ok(StreamRing { inner: RefCell::new(Inner { uring, streams: Streams::default() }) })
     }

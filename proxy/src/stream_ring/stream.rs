@@ -340,6 +340,12 @@ impl Streams {
         Some(left)
     }
 
+    /// Whether nothing is left, given up or not.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.iter().all(|place| place.stream.is_none())
+    }
+
     fn remove(&mut self, key: Key) -> Option<Stream> {
         let stream = self.places.get_mut(key.place as usize)?.stream.take();
         self.free.push(key.place);

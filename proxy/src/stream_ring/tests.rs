@@ -1,0 +1,268 @@
+//! Streams over socket pairs: what is sent at one end must come out at the other, whatever the client,
+//! the upstream and the supply of buffers do. Without io_uring these tests say so and check nothing.
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::task::Waker;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::*;
+use crate::alarm::Alarms;
+use crate::api::Dialect;
+use crate::http::{Method, ResponseHead};
+use crate::limits::{RESPONSE_HEAD, STREAM_BACKLOG_MAX, STREAM_BUFFER_BYTES};
+
+const HEAD: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+const LAST: &[u8] = b"0\r\n\r\n";
+
+/// A ring with few buffers, or `None`, loudly, where there is no io_uring.
+fn ring(buffers: u16) -> Option<StreamRing> {
+    match StreamRing::with_buffers(buffers) {
+        Ok(ring) => Some(ring),
+        Err(error) => {
+            eprintln!("SKIPPED: no stream ring here: {error}");
+            None
+        }
+    }
+}
+
+/// Both ends of a stream, and the proxy's sides of them.
+struct Line {
+    engine: UnixStream,
+    client: UnixStream,
+    upstream: UnixStream,
+    downstream: UnixStream,
+    alarms: Alarms,
+}
+
+impl Line {
+    fn new() -> Line {
+        let (engine, upstream) = UnixStream::pair().unwrap();
+        let (client, downstream) = UnixStream::pair().unwrap();
+        Line { engine, client, upstream, downstream, alarms: Alarms::default() }
+    }
+
+    fn start<'r>(&self, ring: &'r StreamRing) -> Ride<'r> {
+        let mut head = ResponseHead::new();
+        head.parse(HEAD, &RESPONSE_HEAD, Method::Post).unwrap().unwrap();
+        let course = Course {
+            upstream: self.upstream.as_raw_fd(),
+            client: self.downstream.as_raw_fd(),
+            backend: None,
+            alarm: self.alarms.add(),
+            idle_ms: 1000,
+            stall_ms: 1000,
+        };
+        ring.start(course, Reply::new(&head, Dialect::Chat, false))
+    }
+}
+
+fn chunk(text: &str) -> Vec<u8> {
+    format!("{:x}\r\n{text}\r\n", text.len()).into_bytes()
+}
+
+fn event(number: usize) -> Vec<u8> {
+    chunk(&format!("data: {{\"number\":{number}}}\n\n"))
+}
+
+/// Turns the ring until it has been silent for as long as a lost completion would take to show.
+fn turn(ring: &StreamRing) {
+    let descriptor = ring.descriptor().unwrap();
+    let silence = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    loop {
+        while !ring.turn(Millis(1)) {}
+        let mut waited = [PollFd::new(&descriptor, PollFlags::IN)];
+        if poll(&mut waited, Some(&silence)).unwrap() == 0 {
+            return;
+        }
+    }
+}
+
+fn ended(ride: &mut Ride<'_>) -> Option<Ridden> {
+    match Pin::new(ride).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(ridden) => Some(ridden),
+        Poll::Pending => None,
+    }
+}
+
+/// What the client can read now.
+fn taken(client: &mut UnixStream) -> Vec<u8> {
+    client.set_nonblocking(true).unwrap();
+    let mut all = Vec::new();
+    // Ends with "would block", or with the stream.
+    let _ = client.read_to_end(&mut all);
+    all
+}
+
+#[test]
+fn what_comes_is_passed_on_as_it_came_and_the_connection_is_clean_afterwards() {
+    let Some(ring) = ring(8) else { return };
+    let mut line = Line::new();
+    let mut ride = line.start(&ring);
+    let mut sent = Vec::new();
+    for number in 0..50 {
+        let bytes = event(number);
+        // Cut in the middle, so that chunks and lines come in two.
+        let (front, back) = bytes.split_at(number % bytes.len());
+        for part in [front, back] {
+            line.engine.write_all(part).unwrap();
+            turn(&ring);
+        }
+        sent.extend_from_slice(&bytes);
+        assert!(taken(&mut line.client) == bytes, "event {number} arrives before the next is made");
+        assert!(ended(&mut ride).is_none());
+    }
+    line.engine.write_all(LAST).unwrap();
+    turn(&ring);
+    let ridden = ended(&mut ride).unwrap();
+    assert_eq!(ridden.end, End::Over);
+    assert_eq!(ridden.bytes as usize, sent.len() + LAST.len());
+    assert_eq!(ridden.reply.events(), 50);
+    assert!(ridden.reply.left_connection_clean());
+    // Nothing reads that connection any more: what comes next stays there for its next user.
+    line.engine.write_all(b"next").unwrap();
+    turn(&ring);
+    assert_eq!(taken(&mut line.upstream), b"next");
+}
+
+#[test]
+fn more_than_the_buffers_hold_at_once_arrives_whole() {
+    let Some(ring) = ring(4) else { return };
+    let mut lines: Vec<Line> = (0..32).map(|_| Line::new()).collect();
+    let mut rides: Vec<_> = lines.iter().map(|line| line.start(&ring)).collect();
+    let text = "x".repeat(3 * STREAM_BUFFER_BYTES);
+    let bytes = [chunk(&text), LAST.to_vec()].concat();
+    for line in &mut lines {
+        line.engine.write_all(&bytes).unwrap();
+    }
+    turn(&ring);
+    for (line, ride) in lines.iter_mut().zip(&mut rides) {
+        assert_eq!(taken(&mut line.client), bytes);
+        assert_eq!(ended(ride).unwrap().end, End::Over);
+    }
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_everything_and_holds_back_the_engine() {
+    let Some(ring) = ring(4) else { return };
+    let mut line = Line::new();
+    let mut ride = line.start(&ring);
+    line.engine.set_nonblocking(true).unwrap();
+    let text = "y".repeat(10_000);
+    let bytes = chunk(&text).repeat(800);
+    let (mut given, mut got) = (0, Vec::new());
+    while let Ok(count) = line.engine.write(&bytes[given..]) {
+        given += count;
+        turn(&ring);
+    }
+    assert!(given < bytes.len(), "an engine is held back by a client that does not read");
+    assert!(ride.is_writing() && ended(&mut ride).is_none());
+    assert!(given < 2 * 1024 * 1024 + STREAM_BACKLOG_MAX);
+    let mut rest = [&bytes[given..], LAST].concat();
+    while !rest.is_empty() {
+        got.extend(taken(&mut line.client));
+        turn(&ring);
+        if let Ok(count) = line.engine.write(&rest) {
+            rest.drain(..count);
+        }
+        turn(&ring);
+    }
+    while ended_in_place(&mut ride, &mut line.client, &mut got, &ring).is_none() {}
+    got.extend(taken(&mut line.client));
+    assert!(got == [&bytes[..], LAST].concat());
+}
+
+fn ended_in_place(
+    ride: &mut Ride<'_>,
+    client: &mut UnixStream,
+    got: &mut Vec<u8>,
+    ring: &StreamRing,
+) -> Option<Ridden> {
+    got.extend(taken(client));
+    turn(ring);
+    ended(ride)
+}
+
+#[test]
+fn a_stream_that_breaks_off_says_so_after_all_that_came() {
+    let Some(ring) = ring(4) else { return };
+    let mut line = Line::new();
+    let mut ride = line.start(&ring);
+    line.engine.write_all(&event(1)).unwrap();
+    line.engine.write_all(b"10\r\ndata: ha").unwrap();
+    line.engine.shutdown(std::net::Shutdown::Write).unwrap();
+    turn(&ring);
+    let ridden = ended(&mut ride).unwrap();
+    assert_eq!(ridden.end, End::Broke);
+    assert!(ridden.reply.inside_event());
+    assert_eq!(taken(&mut line.client), [&event(1)[..], b"10\r\ndata: ha"].concat());
+}
+
+#[test]
+fn malformed_chunks_end_a_stream() {
+    let Some(ring) = ring(4) else { return };
+    let mut line = Line::new();
+    let mut ride = line.start(&ring);
+    line.engine.write_all(b"zz\r\n").unwrap();
+    turn(&ring);
+    assert_eq!(ended(&mut ride).unwrap().end, End::Malformed);
+    assert!(taken(&mut line.client).is_empty());
+}
+
+#[test]
+fn a_client_that_is_gone_ends_a_stream() {
+    let Some(ring) = ring(4) else { return };
+    let mut line = Line::new();
+    let mut ride = line.start(&ring);
+    line.client.shutdown(std::net::Shutdown::Both).unwrap();
+    line.engine.write_all(&event(1)).unwrap();
+    turn(&ring);
+    assert_eq!(ended(&mut ride).unwrap().end, End::ClientLost);
+}
+
+#[test]
+fn a_stream_given_up_is_forgotten_and_its_buffers_come_back() {
+    let Some(ring) = ring(2) else { return };
+    for round in 0..20 {
+        let mut line = Line::new();
+        let ride = line.start(&ring);
+        line.engine.write_all(&event(round)).unwrap();
+        if round % 2 == 0 {
+            turn(&ring);
+        }
+        assert!(ride.give_up().is_some());
+        turn(&ring);
+        assert!(ring.inner.borrow_mut().streams.is_empty());
+        line.engine.write_all(b"for the next").unwrap();
+        turn(&ring);
+        assert!(taken(&mut line.upstream).ends_with(b"for the next"), "nobody reads it any more");
+    }
+}
+
+#[test]
+fn the_session_is_woken_when_its_stream_has_ended() {
+    let Some(ring) = ring(4) else { return };
+    let mut line = Line::new();
+    let mut ride = line.start(&ring);
+    let woken = std::sync::Arc::new(Woken(std::sync::atomic::AtomicBool::new(false)));
+    let waker = Waker::from(std::sync::Arc::clone(&woken));
+    assert!(Pin::new(&mut ride).poll(&mut Context::from_waker(&waker)).is_pending());
+    line.engine.write_all(&event(1)).unwrap();
+    turn(&ring);
+    assert!(!woken.0.load(std::sync::atomic::Ordering::Relaxed), "an event wakes nobody");
+    line.engine.write_all(LAST).unwrap();
+    turn(&ring);
+    assert!(woken.0.load(std::sync::atomic::Ordering::Relaxed));
+}
+
+struct Woken(std::sync::atomic::AtomicBool);
+
+impl std::task::Wake for Woken {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}

@@ -14,7 +14,7 @@ use io_uring::types::{BufRingEntry, Fd};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
 use crate::limits::{
-    STREAM_BUFFER_BYTES, STREAM_BUFFERS, STREAM_COMPLETIONS, STREAM_RING_ENTRIES,
+    STREAM_BUFFER_BYTES, STREAM_COMPLETIONS, STREAM_RING_ENTRIES,
 };
 
 const GROUP: u16 = 0;
@@ -43,23 +43,20 @@ pub(super) struct Uring {
 }
 
 impl Uring {
-    /// Sets up a ring that belongs to the calling thread.
+    /// Sets up a ring that belongs to the calling thread, with so many read buffers (a power of two).
     ///
     /// # Errors
     /// When the kernel lacks or denies a part of it; then streams are relayed without.
-    pub(super) fn new() -> io::Result<Uring> {
+    pub(super) fn new(buffers: u16) -> io::Result<Uring> {
         let mut builder = IoUring::builder();
         builder.setup_single_issuer().setup_cqsize(STREAM_COMPLETIONS);
-        if std::env::var_os("SR_DEFER").is_some() {
-            builder.setup_defer_taskrun();
-        } else {
-            builder.setup_coop_taskrun();
-        }
+        // With `defer_taskrun` the ring's descriptor does not become readable when work is deferred.
+        builder.setup_coop_taskrun().setup_taskrun_flag();
         let ring = ManuallyDrop::new(builder.build(STREAM_RING_ENTRIES)?);
-        let pool = Pool::new();
+        let pool = Pool::new(buffers);
         let entries = pool.entries.as_ptr() as u64;
         // SAFETY: the entries are page-aligned, live for the process's life, and no group has this number yet.
-        unsafe { ring.submitter().register_buf_ring(entries, STREAM_BUFFERS, GROUP)? };
+        unsafe { ring.submitter().register_buf_ring(entries, buffers, GROUP)? };
         Ok(Uring { ring, pool, flights: Vec::new(), free: Vec::new(), queued: false })
     }
 
@@ -175,6 +172,7 @@ fn libc_flags(at_once: bool) -> i32 {
 struct Pool {
     entries: &'static mut [Page],
     memory: &'static mut [u8],
+    buffers: u16,
     tail: u16,
 }
 
@@ -183,12 +181,13 @@ struct Pool {
 struct Page([[u8; 16]; 256]);
 
 impl Pool {
-    fn new() -> Pool {
-        let pages = usize::from(STREAM_BUFFERS).div_ceil(256);
+    fn new(buffers: u16) -> Pool {
+        let pages = usize::from(buffers).div_ceil(256);
         let entries: Vec<Page> = (0..pages).map(|_| Page([[0; 16]; 256])).collect();
-        let memory = vec![0_u8; usize::from(STREAM_BUFFERS) * STREAM_BUFFER_BYTES];
-        let mut pool = Pool { entries: entries.leak(), memory: memory.leak(), tail: 0 };
-        for id in 0..STREAM_BUFFERS {
+        let memory = vec![0_u8; usize::from(buffers) * STREAM_BUFFER_BYTES];
+        let (entries, memory) = (entries.leak(), memory.leak());
+        let mut pool = Pool { entries, memory, buffers, tail: 0 };
+        for id in 0..buffers {
             pool.give(id);
         }
         pool.publish();
@@ -204,7 +203,7 @@ impl Pool {
         let start = usize::from(id) * STREAM_BUFFER_BYTES;
         let Some(buffer) = self.memory.get(start..start + STREAM_BUFFER_BYTES) else { return };
         let address = buffer.as_ptr() as u64;
-        let place = usize::from(self.tail % STREAM_BUFFERS);
+        let place = usize::from(self.tail % self.buffers);
         // SAFETY: an entry is 16 bytes long and `place` is below the number of entries set aside; the
         // kernel does not read an entry before the tail passes it.
         let entry = unsafe { &mut *self.entries.as_mut_ptr().cast::<BufRingEntry>().add(place) };
