@@ -18,6 +18,13 @@ pub const RING_ENTRIES: u32 = 4096;
 pub const LISTEN_BACKLOG: i32 = 4096;
 /// How long accepting pauses after the process ran out of descriptors, ms.
 pub const ACCEPT_PAUSE_MS: u64 = 50;
+/// How many connections more than the shard with the fewest a shard may have before it leaves the next to
+/// others: this many …
+pub const ACCEPT_LEAD_MIN: u64 = 2;
+/// … and one for so many of the other's, so that a thousand streams lie within a few per cent.
+pub const ACCEPT_LEAD_DIVISOR: u64 = 32;
+/// How long a shard that is ahead leaves a waiting connection to the others, ms.
+pub const ACCEPT_YIELD_MS: u64 = 1;
 /// Descriptors kept back from client connections for admin, probes, logs and listeners.
 pub const DESCRIPTORS_RESERVED: u64 = 256;
 

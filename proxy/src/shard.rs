@@ -20,7 +20,10 @@ use monoio::net::{TcpListener, TcpStream};
 
 use crate::alarm::Alarms;
 use crate::clock;
-use crate::limits::{ACCEPT_PAUSE_MS, POOL_SWEEP_MS, TICK_MS, WAIT_PULSE_MS};
+use crate::limits::{
+    ACCEPT_LEAD_DIVISOR, ACCEPT_LEAD_MIN, ACCEPT_PAUSE_MS, ACCEPT_YIELD_MS, POOL_SWEEP_MS, TICK_MS,
+    WAIT_PULSE_MS,
+};
 use crate::metrics::{Count, Level, ShardStats};
 use crate::pool::Pools;
 use crate::prompt;
@@ -148,11 +151,23 @@ impl Shard {
         phase >= Phase::Draining && self.sessions.get() == 0
     }
 
+    fn count_sessions(&self, change: isize) {
+        let sessions = self.sessions.get().saturating_add_signed(change);
+        self.sessions.set(sessions);
+        self.stats.set(Level::Sessions, sessions as u64);
+    }
+
+    /// Whether another shard has clearly fewer connections.
+    fn is_ahead(&self) -> bool {
+        let least = self.shared.stats.iter().map(|shard| shard.level(Level::Sessions)).min();
+        let least = least.unwrap_or(0);
+        self.sessions.get() as u64 > least + ACCEPT_LEAD_MIN + least / ACCEPT_LEAD_DIVISOR
+    }
+
     fn tick(&self) {
         let now = clock::now().millis();
         self.alarms.tick(now);
         self.retries.tick(now);
-        self.stats.set(Level::Sessions, self.sessions.get() as u64);
         self.stats.set(Level::Waiting, self.room.len() as u64);
     }
 }
@@ -196,8 +211,9 @@ async fn serve(
     let mut listening = Vec::new();
     for listener in listeners {
         listening.push(listener.try_clone()?);
+        let watch = Watch::new(listener.try_clone()?.into())?;
         let listener = TcpListener::from_std(listener)?;
-        monoio::spawn(accept(Rc::clone(&shard), listener));
+        monoio::spawn(accept(Rc::clone(&shard), listener, watch));
     }
     if let Some(ring) = &shard.streams {
         let watch = Watch::new(ring.descriptor()?)?;
@@ -231,8 +247,14 @@ async fn drive_streams(shard: Rc<Shard>, watch: Watch) {
     }
 }
 
-async fn accept(shard: Rc<Shard>, listener: TcpListener) {
+/// Takes connections as they come, unless this shard has clearly more than another: all wait at one
+/// listener, and streams last for minutes, so chance would leave some cores idle and others full.
+async fn accept(shard: Rc<Shard>, listener: TcpListener, watch: Watch) {
     while shard.shared.phase() < Phase::Draining {
+        if shard.is_ahead() && watch.readable().await.is_ok() && shard.is_ahead() {
+            monoio::time::sleep(Duration::from_millis(ACCEPT_YIELD_MS)).await;
+            continue;
+        }
         match listener.accept().await {
             Ok((stream, _)) => admit(&shard, stream),
             Err(_) => {
@@ -248,7 +270,7 @@ fn admit(shard: &Rc<Shard>, stream: TcpStream) {
         shard.stats.add(Count::ConnectionsRefused, 1);
         return;
     }
-    shard.sessions.set(shard.sessions.get() + 1);
+    shard.count_sessions(1);
     shard.stats.add(Count::Accepted, 1);
     let shard = Rc::clone(shard);
     monoio::spawn(async move {
@@ -257,7 +279,7 @@ fn admit(shard: &Rc<Shard>, stream: TcpStream) {
             shard.stats.add(Count::Panics, 1);
         }
         shard.stats.add(Count::Closed, 1);
-        shard.sessions.set(shard.sessions.get().saturating_sub(1));
+        shard.count_sessions(-1);
     });
 }
 

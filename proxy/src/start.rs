@@ -181,9 +181,9 @@ fn publish(
     apply_configured_limits(&config, &fleet);
     // What the configuration says, before any engine was asked.
     let routes = models::Catalog::default().routes(&models::configured(&config));
-    // The kernel spreads connections unevenly: a shard may take half as many again as its share.
+    // A shard may be a little ahead of the others.
     let share = sessions_max(&config).div_ceil(shards);
-    let sessions_per_shard_max = share.saturating_add(share / 2).min(sessions_max(&config));
+    let sessions_per_shard_max = share.saturating_add(share / 8).min(sessions_max(&config));
     Ok(Box::leak(Box::new(Published::new(Parts {
         config,
         fleet,
@@ -239,23 +239,21 @@ const CONVERSATION_TOKENS: f64 = 16.0;
 
 type Listeners = Vec<Vec<TcpListener>>;
 
-/// One listener an address and shard; all of an address share its port.
+/// One listener an address, shared by all shards: whoever has the least connections takes the next.
 fn bind_all(
     addresses: &[SocketAddr],
     shards: usize,
 ) -> Result<(Vec<SocketAddr>, Listeners), StartError> {
     let mut bound = Vec::new();
     let mut listeners: Listeners = (0..shards).map(|_| Vec::new()).collect();
-    for address in addresses {
-        let mut address = *address;
+    for &address in addresses {
+        let failed = |source| StartError::new(format!("listen on {address}"), source);
+        let listener = bind(address).map_err(failed)?;
         for of_shard in &mut listeners {
-            let listener = bind(address)
-                .map_err(|source| StartError::new(format!("listen on {address}"), source))?;
-            // The system's choice for port 0, taken once, is everybody's port.
-            address = listener.local_addr().unwrap_or(address);
-            of_shard.push(listener);
+            of_shard.push(listener.try_clone().map_err(failed)?);
         }
-        bound.push(address);
+        // Port 0 is the system's choice.
+        bound.push(listener.local_addr().map_err(failed)?);
     }
     Ok((bound, listeners))
 }
@@ -264,7 +262,6 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     use socket2::{Domain, Protocol, Socket, Type};
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
     socket.bind(&address.into())?;
     socket.listen(LISTEN_BACKLOG)?;
     Ok(socket.into())

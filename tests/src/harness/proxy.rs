@@ -65,6 +65,12 @@ impl Proxy {
         shared.fleet.backend(proxy::start::backend_id(backend)).admits().is_ok()
     }
 
+    /// Client connections of each shard.
+    pub fn sessions(&self) -> Vec<u64> {
+        let shared = self.running.as_ref().expect("it runs").shared;
+        shared.stats.iter().map(|shard| shard.level(proxy::metrics::Level::Sessions)).collect()
+    }
+
     /// Waits until nothing is reserved anywhere.
     pub async fn idle(&self) {
         let backends = self.running.as_ref().expect("it runs").shared.upstreams.len();

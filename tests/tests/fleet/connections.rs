@@ -1,7 +1,7 @@
 //! Engines that break their promises about connections cost nobody a request.
 
 use loadgen::engine::{EngineOptions, Persona, text_hash};
-use tests::harness::{Fleet, Proxy, engine};
+use tests::harness::{Fleet, Proxy, engine, settled};
 
 use crate::said::{chat, chat_stream, prose};
 
@@ -89,4 +89,30 @@ async fn an_engine_that_drops_some_requests_fails_nobody_while_there_is_another(
     let failed = failures(&fleet.proxy, 2, 20, true).await;
     assert_eq!(failed, [""; 0]);
     fleet.proxy.idle().await;
+}
+
+/// The shards' connections, once there are so many.
+async fn spread(proxy: &Proxy, connections: u64) -> Vec<u64> {
+    settled("all connections are taken in", async || {
+        let spread = proxy.sessions();
+        (spread.iter().sum::<u64>() == connections).then_some(spread)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn connections_are_spread_evenly_over_the_shards_and_those_that_lost_some_get_the_next() {
+    let fleet = Fleet::of(1, Persona::Vllm, "shards = 4\n").await;
+    let proxy = &fleet.proxy;
+    let mut clients = Vec::new();
+    for round in 0..2 {
+        while clients.len() < 1000 {
+            clients.push(proxy.client().await);
+        }
+        let spread = spread(proxy, 1000).await;
+        let even = spread.iter().all(|&sessions| (225..=275).contains(&sessions));
+        assert!(even, "round {round}: {spread:?}");
+        clients.truncate(500);
+        self::spread(proxy, 500).await;
+    }
 }
