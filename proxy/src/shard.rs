@@ -251,7 +251,9 @@ async fn drive_streams(shard: Rc<Shard>, watch: Watch) {
 /// listener, and streams last for minutes, so chance would leave some cores idle and others full.
 async fn accept(shard: Rc<Shard>, listener: TcpListener, watch: Watch) {
     while shard.shared.phase() < Phase::Draining {
-        if shard.is_ahead() && watch.readable().await.is_ok() && shard.is_ahead() {
+        // A connection wakes every shard that watches, but only one that is already accepting: were the
+        // others to accept at once, those left over by one that got ahead would wait for the next arrival.
+        if watch.readable().await.is_ok() && shard.is_ahead() {
             monoio::time::sleep(Duration::from_millis(ACCEPT_YIELD_MS)).await;
             continue;
         }
