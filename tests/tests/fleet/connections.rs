@@ -102,7 +102,9 @@ async fn spread(proxy: &Proxy, connections: u64) -> Vec<u64> {
 
 #[tokio::test]
 async fn connections_are_spread_evenly_over_the_shards_and_those_that_lost_some_get_the_next() {
-    let fleet = Fleet::of(1, Persona::Vllm, "shards = 4\n").await;
+    // Nothing is ever asked here, and on a busy machine that takes a while.
+    let settings = "shards = 4\n[timeouts]\nhead_ms = 120000\n";
+    let fleet = Fleet::of(1, Persona::Vllm, settings).await;
     let proxy = &fleet.proxy;
     let mut clients = Vec::new();
     for round in 0..2 {
