@@ -14,6 +14,7 @@ fn load(uncached_tokens: u64) -> LoadView {
         tokens_in_flight: 0,
         uncached_tokens,
         conversations: 0,
+        due: 0.0,
         queue_depth: 0,
         kv_usage_permille: 0,
         requests_max: 0,
@@ -45,12 +46,12 @@ fn recompute_price(share: f64, pending: u64, mean: f64) -> f64 {
         ask: &ask,
         overlaps: &Overlaps::new(),
         home: None,
+        follows: false,
         candidates: &candidates,
         pending_share: share,
-        conversations_min: 0,
     };
     let mut policy = PolicyKind::DEFAULT.build();
-    policy.placed(BackendId(0), mean);
+    policy.placed(BackendId(0), mean, false);
     let own = policy.score(&view, &candidates[0]).terms.iter().find(|t| t.0 == "own");
     own.unwrap().1 / 800.0
 }
