@@ -98,13 +98,7 @@ impl Affinity {
         }
     }
 
-    fn remove_if(
-        &self,
-        fleet: &Fleet,
-        slot: &AtomicU64,
-        now: Millis,
-        gone: impl Fn(&Pin) -> bool,
-    ) {
+    fn remove_if(&self, fleet: &Fleet, slot: &AtomicU64, now: Millis, gone: impl Fn(&Pin) -> bool) {
         // Relaxed: the exchange in `replace` compares again.
         while let word = slot.load(Ordering::Relaxed)
             && Pin::unpack(word).as_ref().is_some_and(&gone)
@@ -243,6 +237,25 @@ mod tests {
         f.affinity().set(&f, key(2), BackendId(0), Millis(2));
         f.affinity().set(&f, key(1), BackendId(3), Millis(3));
         assert_eq!(counts(&f), [1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn who_comes_back_counts_once_and_teaches_how_long_it_was_silent() {
+        let f = fleet(64);
+        let due = |id, second| {
+            let load = &f.backend(BackendId(id)).load;
+            load.conversations_due(Millis(second * 1000), f.affinity().gap_ms())
+        };
+        assert_eq!(f.affinity().gap_ms(), IDLE_MS as f32, "nobody came back yet");
+        f.affinity().set(&f, key(1), BackendId(0), Millis(0));
+        f.affinity().set(&f, key(1), BackendId(0), Millis(10_000));
+        assert_eq!(f.affinity().gap_ms(), 10_000.0);
+        f.affinity().set(&f, key(2), BackendId(0), Millis(10_000));
+        assert!((due(0, 10) - 2.0).abs() < 0.3, "{}", due(0, 10));
+        f.affinity().set(&f, key(1), BackendId(3), Millis(20_000));
+        assert!(due(0, 20) < 0.6 && (due(3, 20) - 1.0).abs() < 0.01, "it moved");
+        f.affinity().forget_backend(&f, BackendId(3), Millis(20_000));
+        assert!(due(3, 20) < 0.01, "{}", due(3, 20));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 pub struct Load {
     uncached_tokens: AtomicU64,
     conversations: AtomicU32,
-    pub(crate) due: Due,
+    due: Due,
     queue_depth: AtomicU32,
     kv_usage_permille: AtomicU32,
     pub(crate) pace: Pace,
@@ -49,6 +49,11 @@ impl Load {
     pub fn conversations(&self) -> u32 {
         // Relaxed: an independent gauge.
         self.conversations.load(Ordering::Relaxed)
+    }
+
+    /// The same, each counted the less the longer it has been silent, where a silence is `gap_ms` long on average.
+    pub fn conversations_due(&self, now: Millis, gap_ms: f32) -> f32 {
+        self.due.at(now, gap_ms)
     }
 
     /// Requests waiting inside the engine, as it last reported.

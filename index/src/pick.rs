@@ -224,7 +224,8 @@ impl Picker {
 
     /// Makes the choice visible to the decisions that follow, of every shard.
     fn record(&mut self, fleet: &Fleet, ask: &Ask<'_>, chosen: &LoadView) {
-        let (uncached, follows) = (ask.uncached_tokens(chosen.overlap_blocks), self.survey.home.is_some());
+        let (uncached, follows) =
+            (ask.uncached_tokens(chosen.overlap_blocks), self.survey.home.is_some());
         self.policy.placed(chosen.id, uncached, follows);
         if chosen.uncached_tokens == 0 {
             fleet.backend(chosen.id).load.pace.started(ask.now);

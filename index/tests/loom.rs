@@ -113,7 +113,10 @@ fn conversations_are_counted_exactly_as_long_as_they_are_pinned() {
             .collect();
         threads.into_iter().for_each(|t| t.join().unwrap());
         let home = fleet.affinity().get(key, Millis(0)).unwrap();
-        assert!(fleet.backend(home).load.conversations() >= 1);
+        let load = &fleet.backend(home).load;
+        assert!(load.conversations() >= 1);
+        let due = load.conversations_due(Millis(0), 1_000.0);
+        assert_eq!(due, load.conversations() as f32, "no change of the sum is lost");
         (0..2).for_each(|id| fleet.affinity().forget_backend(&fleet, BackendId(id), Millis(0)));
         let left = (0..2).map(|id| fleet.backend(BackendId(id)).load.conversations()).sum::<u32>();
         assert_eq!(left, 0);
