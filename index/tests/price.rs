@@ -69,7 +69,8 @@ fn recompute_price(share: f64, pending: u64, mean: f64) -> f64 {
 
 /// What three backends are charged for becoming a home, of which one has no conversations, one some and one more.
 fn home_prices(policy: &mut dyn Policy, share: f64, follows: bool) -> [f64; 3] {
-    let candidates = [0.0, 1.0, 2.0].map(|due| LoadView { due, ..load(0) });
+    let candidates =
+        [0_u8, 1, 2].map(|n| LoadView { conversations: n.into(), due: n.into(), ..load(0) });
     term(policy, "home", share, follows, &candidates).try_into().unwrap()
 }
 

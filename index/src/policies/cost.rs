@@ -5,7 +5,7 @@
 //! ```text
 //! cost(b) = pending(b) + a * u(b) - (a - 1) * min(u(b), max(0, T - o(b))) + c * f(b) + h(b)
 //! a(b)    = 1 + min(A - 1, D * s / (1 - s) * pending(b) / m) + min(4 * (A - 1), D * s / (1 - s) * u(b) / m)
-//! h(b)    = g * r(b) + F * (1 / (1 - l(b))^2 - 1) / 2        l(b) = s * w * r(b) / mean r
+//! h(b)    = g * k(b) + F * (1 / (1 - l(b))^2 - 1) / 2        l(b) = s * w * r(b) / mean r
 //!
 //! pending  uncached prompt tokens routed to b, less what it has prefilled of them by now
 //! u, o     tokens of this prompt b does not hold / holds
@@ -16,7 +16,8 @@
 //! h        what making b its home costs; only a conversation that has none yet is charged it
 //! F        tokens to prefill that a conversation brings after its first request, on average
 //! w        share of the fleet's prefill work that follow-ups bring: what is bound to a home and cannot be moved
-//! r        conversations living there, each counted the less the longer it has been silent; each takes some cache, g
+//! k        conversations living there; each may hold some cache, g tokens' worth
+//! r        the same, each counted the less the longer it has been silent
 //! l        the load b's own conversations put on it: between turns nothing is in flight, yet they come back
 //! ```
 //!
@@ -79,14 +80,15 @@ impl Cost {
 
     /// The price of making the candidate the home of a conversation that has none.
     fn home(&self, view: &View<'_>, candidate: &LoadView) -> f64 {
-        if view.follows || self.due_mean <= 0.0 {
+        if view.follows {
             return 0.0;
         }
-        let due = f64::from(candidate.due);
+        let due = if self.due_mean > 0.0 { f64::from(candidate.due) / self.due_mean } else { 0.0 };
         let bound = view.pending_share * self.work.bound_share();
-        let load = (bound * due / self.due_mean).min(SHARE_MAX);
+        let load = (bound * due).min(SHARE_MAX);
         let delay = ((1.0 - load).powi(-2) - 1.0) / 2.0;
-        self.conversation_tokens * due + self.work.to_come() * delay
+        let crowd = self.conversation_tokens * f64::from(candidate.conversations);
+        crowd + self.work.to_come() * delay
     }
 }
 
