@@ -1,5 +1,6 @@
 //! Which conversation lives on which backend: a fixed, lock-free, set-associative table shared by all shards. It also
-//! keeps [`Load::conversations`](crate::Load::conversations) true, counting a pin exactly as long as its entry exists.
+//! keeps [`Load::conversations`](crate::Load::conversations) true, counting a pin exactly as long as its entry exists, and
+//! learns how long conversations are silent between two requests, which says how many of those counted are still expected.
 //! It never allocates after it is made and keeps 32 bits of a conversation's key, not its name.
 //!
 //! # Paths
@@ -242,7 +243,7 @@ mod tests {
     #[test]
     fn who_comes_back_counts_once_and_teaches_how_long_it_was_silent() {
         let f = fleet(64);
-        let due = |id, second| {
+        let due = |id, second: u64| {
             let load = &f.backend(BackendId(id)).load;
             load.conversations_due(Millis(second * 1000), f.affinity().gap_ms())
         };
