@@ -1,5 +1,6 @@
 //! Which conversation lives on which backend: a fixed, lock-free, set-associative table shared by all shards. It also
-//! keeps [`Load::conversations`](crate::Load::conversations) true, counting a pin exactly as long as its entry exists.
+//! keeps [`Load::conversations`](crate::Load::conversations) true, counting a pin exactly as long as its entry exists, and
+//! learns how long conversations are silent between two requests, which says how many of those counted are still expected.
 //! It never allocates after it is made and keeps 32 bits of a conversation's key, not its name.
 //!
 //! # Paths
@@ -13,6 +14,7 @@
 //! An entry is one word, so no reader can see half of it. Exchanges are AcqRel: a pin is counted before its entry is
 //! published (Release) and uncounted after the entry was taken out (Acquire), so a count never falls below zero.
 
+use crate::due::Gaps;
 use crate::limits::{AFFINITY_IDLE_MS_MAX, AFFINITY_WAYS};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::{BackendId, ConversationKey, Fleet, Millis};
@@ -24,6 +26,7 @@ pub struct Affinity {
     sets: usize,
     idle_s: u16,
     sweep_at: AtomicU32,
+    gaps: Gaps,
 }
 
 impl Affinity {
@@ -35,6 +38,7 @@ impl Affinity {
             sets,
             idle_s: idle_s as u16,
             sweep_at: AtomicU32::new(0),
+            gaps: Gaps::new(),
         }
     }
 
@@ -48,20 +52,33 @@ impl Affinity {
             .map(|pin| pin.backend)
     }
 
+    /// How long a conversation is silent between two requests on average, in ms; until one came back, as long as it may be.
+    pub(crate) fn gap_ms(&self) -> f32 {
+        self.gaps.mean_ms(1000.0 * f32::from(self.idle_s.max(1)))
+    }
+
     /// Pins the conversation to `backend`, or refreshes the pin.
     pub fn set(&self, fleet: &Fleet, key: ConversationKey, backend: BackendId, now: Millis) {
         let pin = Pin { tag: tag(key), backend, second: second(now) };
         let set = self.set_of(key);
-        while !self.replace(fleet, self.victim(set, key, now), Some(pin)) {}
+        let old = loop {
+            let victim = self.victim(set, key, now);
+            if self.replace(fleet, victim, Some(pin), now) {
+                break Pin::unpack(victim.1);
+            }
+        };
+        if let Some(old) = old.filter(|old| old.tag == pin.tag && old.age_s(now) <= self.idle_s) {
+            self.gaps.add(u64::from(old.age_s(now)));
+        }
         // Relaxed: a cursor; two threads sweeping the same set is harmless.
         let next = self.sweep_at.fetch_add(1, Ordering::Relaxed) as usize;
         self.sweep_set(fleet, next, now);
     }
 
     /// Forgets every pin on `backend`, which is leaving. Walks the whole table: control thread only.
-    pub fn forget_backend(&self, fleet: &Fleet, backend: BackendId) {
+    pub fn forget_backend(&self, fleet: &Fleet, backend: BackendId, now: Millis) {
         self.entries.iter().for_each(|slot| {
-            self.remove_if(fleet, slot, |pin| pin.backend == backend);
+            self.remove_if(fleet, slot, now, |pin| pin.backend == backend);
         });
     }
 
@@ -78,16 +95,16 @@ impl Affinity {
     fn sweep_set(&self, fleet: &Fleet, set: usize, now: Millis) {
         let start = (set & (self.sets - 1)) * AFFINITY_WAYS;
         for slot in self.entries.iter().skip(start).take(AFFINITY_WAYS) {
-            self.remove_if(fleet, slot, |pin| pin.age_s(now) > self.idle_s);
+            self.remove_if(fleet, slot, now, |pin| pin.age_s(now) > self.idle_s);
         }
     }
 
-    fn remove_if(&self, fleet: &Fleet, slot: &AtomicU64, gone: impl Fn(&Pin) -> bool) {
+    fn remove_if(&self, fleet: &Fleet, slot: &AtomicU64, now: Millis, gone: impl Fn(&Pin) -> bool) {
         // Relaxed: the exchange in `replace` compares again.
         while let word = slot.load(Ordering::Relaxed)
             && Pin::unpack(word).as_ref().is_some_and(&gone)
         {
-            self.replace(fleet, (slot, word), None);
+            self.replace(fleet, (slot, word), None, now);
         }
     }
 
@@ -116,16 +133,24 @@ impl Affinity {
     }
 
     /// Exchanges one entry and moves the counts with it. False when another thread was first.
-    fn replace(&self, fleet: &Fleet, (slot, old): (&AtomicU64, u64), new: Option<Pin>) -> bool {
+    fn replace(
+        &self,
+        fleet: &Fleet,
+        (slot, old): (&AtomicU64, u64),
+        new: Option<Pin>,
+        now: Millis,
+    ) -> bool {
+        let gap_ms = self.gap_ms();
         if let Some(pin) = new {
-            fleet.backend(pin.backend).load.add_conversation();
+            fleet.backend(pin.backend).load.add_conversation(now, gap_ms);
         }
         let word = new.map_or(0, Pin::pack);
         // AcqRel: releases the count added above, acquires the count of the entry taken out. Relaxed on failure: retried.
         let won = slot.compare_exchange(old, word, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let out = if won { Pin::unpack(old) } else { new };
         if let Some(pin) = out {
-            fleet.backend(pin.backend).load.sub_conversation();
+            let age_ms = 1000.0 * f32::from(pin.age_s(now));
+            fleet.backend(pin.backend).load.sub_conversation(now, gap_ms, age_ms);
         }
         won
     }
@@ -216,6 +241,25 @@ mod tests {
     }
 
     #[test]
+    fn who_comes_back_counts_once_and_teaches_how_long_it_was_silent() {
+        let f = fleet(64);
+        let due = |id, second: u64| {
+            let load = &f.backend(BackendId(id)).load;
+            load.conversations_due(Millis(second * 1000), f.affinity().gap_ms())
+        };
+        assert_eq!(f.affinity().gap_ms(), IDLE_MS as f32, "nobody came back yet");
+        f.affinity().set(&f, key(1), BackendId(0), Millis(0));
+        f.affinity().set(&f, key(1), BackendId(0), Millis(10_000));
+        assert_eq!(f.affinity().gap_ms(), 10_000.0);
+        f.affinity().set(&f, key(2), BackendId(0), Millis(10_000));
+        assert!((due(0, 10) - 2.0).abs() < 0.3, "{}", due(0, 10));
+        f.affinity().set(&f, key(1), BackendId(3), Millis(20_000));
+        assert!(due(0, 20) < 0.6 && (due(3, 20) - 1.0).abs() < 0.01, "it moved");
+        f.affinity().forget_backend(&f, BackendId(3), Millis(20_000));
+        assert!(due(3, 20) < 0.01, "{}", due(3, 20));
+    }
+
+    #[test]
     fn expired_pins_stop_counting_without_being_asked_for() {
         let f = fleet(8);
         f.affinity().set(&f, key(1), BackendId(1), Millis(0));
@@ -242,7 +286,7 @@ mod tests {
     fn a_leaving_backend_takes_its_pins_along() {
         let f = fleet(64);
         (0..10).for_each(|n| f.affinity().set(&f, key(n), BackendId(n as u16 % 2), Millis(0)));
-        f.affinity().forget_backend(&f, BackendId(1));
+        f.affinity().forget_backend(&f, BackendId(1), Millis(0));
         assert_eq!(counts(&f), [5, 0, 0, 0]);
         assert_eq!(f.affinity().get(key(1), Millis(0)), None);
     }

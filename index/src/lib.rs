@@ -28,6 +28,7 @@
 mod affinity;
 mod backend;
 mod decision;
+mod due;
 mod evidence;
 mod fingerprint;
 mod fleet;

@@ -6,6 +6,7 @@
 //! Independent gauges that publish nothing, so every operation is Relaxed.
 
 use crate::Millis;
+use crate::due::Due;
 use crate::pace::Pace;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -14,6 +15,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 pub struct Load {
     uncached_tokens: AtomicU64,
     conversations: AtomicU32,
+    due: Due,
     queue_depth: AtomicU32,
     kv_usage_permille: AtomicU32,
     pub(crate) pace: Pace,
@@ -24,6 +26,7 @@ impl Load {
         Self {
             uncached_tokens: AtomicU64::new(0),
             conversations: AtomicU32::new(0),
+            due: Due::new(),
             queue_depth: AtomicU32::new(0),
             kv_usage_permille: AtomicU32::new(0),
             pace: Pace::new(),
@@ -46,6 +49,11 @@ impl Load {
     pub fn conversations(&self) -> u32 {
         // Relaxed: an independent gauge.
         self.conversations.load(Ordering::Relaxed)
+    }
+
+    /// The same, each counted the less the longer it has been silent, where a silence is `gap_ms` long on average.
+    pub fn conversations_due(&self, now: Millis, gap_ms: f32) -> f32 {
+        self.due.at(now, gap_ms)
     }
 
     /// Requests waiting inside the engine, as it last reported.
@@ -81,14 +89,16 @@ impl Load {
         debug_assert!(before >= tokens, "gave back prefill work that was never there");
     }
 
-    pub(crate) fn add_conversation(&self) {
+    pub(crate) fn add_conversation(&self, now: Millis, gap_ms: f32) {
         // Relaxed: an independent gauge.
         self.conversations.fetch_add(1, Ordering::Relaxed);
+        self.due.add(now, gap_ms);
     }
 
-    pub(crate) fn sub_conversation(&self) {
+    pub(crate) fn sub_conversation(&self, now: Millis, gap_ms: f32, age_ms: f32) {
         // Relaxed: the pin's exchange in the affinity table orders this after the addition it undoes.
         let before = self.conversations.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before >= 1, "unpinned a conversation that was never pinned");
+        self.due.sub(now, gap_ms, age_ms);
     }
 }

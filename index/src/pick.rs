@@ -224,7 +224,9 @@ impl Picker {
 
     /// Makes the choice visible to the decisions that follow, of every shard.
     fn record(&mut self, fleet: &Fleet, ask: &Ask<'_>, chosen: &LoadView) {
-        self.policy.placed(chosen.id, ask.uncached_tokens(chosen.overlap_blocks));
+        let (uncached, follows) =
+            (ask.uncached_tokens(chosen.overlap_blocks), self.survey.home.is_some());
+        self.policy.placed(chosen.id, uncached, follows);
         if chosen.uncached_tokens == 0 {
             fleet.backend(chosen.id).load.pace.started(ask.now);
         }

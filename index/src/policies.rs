@@ -36,7 +36,7 @@ pub enum PolicyKind {
         recompute_max: f64,
         /// Tokens charged per request in flight.
         request_tokens: f64,
-        /// Tokens charged a new conversation per conversation held beyond the fewest.
+        /// Tokens charged a new conversation per conversation held.
         conversation_tokens: f64,
     },
 }

@@ -18,6 +18,9 @@ pub struct LoadView {
     pub uncached_tokens: u64,
     /// Conversations that live there.
     pub conversations: u32,
+    /// The same, each counted the less the longer it has been silent: 1 when it just spoke. Zero in a decision about a
+    /// conversation that has a home, where it is not read.
+    pub due: f32,
     /// Requests waiting inside the engine, as reported.
     pub queue_depth: u32,
     /// KV cache in use, in thousandths, as reported.
@@ -39,12 +42,12 @@ pub struct View<'a> {
     pub overlaps: &'a Overlaps,
     /// Where its conversation lives, if that backend is among the candidates.
     pub home: Option<BackendId>,
+    /// Whether its conversation has spoken before and lives somewhere, candidate or not.
+    pub follows: bool,
     /// The candidates: admitted and with room. Never empty.
     pub candidates: &'a [LoadView],
     /// Share of the backends that take requests (full ones included) that have prefill work pending, 0 to 1.
     pub pending_share: f64,
-    /// Fewest conversations living on any candidate.
-    pub conversations_min: u32,
 }
 
 /// A candidate's cost and what it is made of.
@@ -106,7 +109,7 @@ pub trait Policy: Send + std::fmt::Debug {
         false
     }
 
-    /// Told who got the request and how many of its tokens are to be prefilled there, after it was reserved. Not called
-    /// for a dry run.
-    fn placed(&mut self, _id: BackendId, _uncached_tokens: f64) {}
+    /// Told who got the request and how many of its tokens are to be prefilled there, and whether it followed earlier
+    /// ones of its conversation, after it was reserved. Not called for a dry run.
+    fn placed(&mut self, _id: BackendId, _uncached_tokens: f64, _follows: bool) {}
 }

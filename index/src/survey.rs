@@ -39,7 +39,8 @@ pub(crate) struct Survey {
     shortlist: Shortlist,
     /// Of the admissible, those with prefill work pending.
     pending: u32,
-    conversations_min: u32,
+    /// How long conversations are silent on average, in ms.
+    gap_ms: f32,
     refusals: [Option<(BackendId, Refusal)>; DECISION_CANDIDATES_MAX],
     refusals_len: usize,
 }
@@ -106,9 +107,9 @@ impl Survey {
             ask,
             overlaps: &self.overlaps,
             home: self.home.filter(|_| self.home_state == HomeState::Open),
+            follows: self.home.is_some(),
             candidates: &self.candidates,
             pending_share: f64::from(self.pending) / f64::from(self.admissible.max(1)),
-            conversations_min: self.conversations_min,
         }
     }
 
@@ -140,8 +141,8 @@ impl Survey {
         self.is_short = false;
         self.home = ask.conversation.and_then(|key| fleet.affinity().get(key, ask.now));
         self.home_state = HomeState::Open;
+        self.gap_ms = fleet.affinity().gap_ms();
         (self.considered, self.admissible, self.pending) = (0, 0, 0);
-        self.conversations_min = u32::MAX;
         self.refused = RefusalCounts::default();
         self.refusals = Default::default();
         self.refusals_len = 0;
@@ -151,8 +152,11 @@ impl Survey {
     }
 
     fn admit(&mut self, id: BackendId, backend: &Backend, ask: &Ask<'_>) {
-        let view = load_view(id, backend, self.overlaps.depth(id), ask.now);
-        self.conversations_min = self.conversations_min.min(view.conversations);
+        let due = match self.home {
+            Some(_) => 0.0,
+            None => backend.load.conversations_due(ask.now, self.gap_ms),
+        };
+        let view = LoadView { due, ..load_view(id, backend, self.overlaps.depth(id), ask.now) };
         self.candidates.push(view);
     }
 
@@ -197,6 +201,7 @@ fn load_view(id: BackendId, backend: &Backend, overlap_blocks: u32, now: Millis)
         tokens_in_flight,
         uncached_tokens: backend.load.remaining_tokens(now),
         conversations: backend.load.conversations(),
+        due: 0.0,
         queue_depth: backend.load.queue_depth(),
         kv_usage_permille: backend.load.kv_usage_permille(),
         requests_max: backend.slots.requests_max(),

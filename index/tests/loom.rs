@@ -113,8 +113,11 @@ fn conversations_are_counted_exactly_as_long_as_they_are_pinned() {
             .collect();
         threads.into_iter().for_each(|t| t.join().unwrap());
         let home = fleet.affinity().get(key, Millis(0)).unwrap();
-        assert!(fleet.backend(home).load.conversations() >= 1);
-        (0..2).for_each(|id| fleet.affinity().forget_backend(&fleet, BackendId(id)));
+        let load = &fleet.backend(home).load;
+        assert!(load.conversations() >= 1);
+        let due = load.conversations_due(Millis(0), 1_000.0);
+        assert_eq!(due, load.conversations() as f32, "no change of the sum is lost");
+        (0..2).for_each(|id| fleet.affinity().forget_backend(&fleet, BackendId(id), Millis(0)));
         let left = (0..2).map(|id| fleet.backend(BackendId(id)).load.conversations()).sum::<u32>();
         assert_eq!(left, 0);
     });
@@ -130,7 +133,7 @@ fn a_pin_moved_while_its_backend_leaves_never_leaves_a_count_behind() {
             let fleet = Arc::clone(&fleet);
             thread::spawn(move || fleet.affinity().set(&fleet, key, BackendId(1), Millis(1)))
         };
-        fleet.affinity().forget_backend(&fleet, B);
+        fleet.affinity().forget_backend(&fleet, B, Millis(1));
         mover.join().unwrap();
         assert_eq!(fleet.backend(B).load.conversations(), 0);
         assert_eq!(fleet.backend(BackendId(1)).load.conversations(), 1);

@@ -2,8 +2,8 @@
 #![cfg(not(loom))]
 
 use index::{
-    Ask, BackendId, BackendSet, Charge, Fleet, FleetConfig, LoadView, Millis, Overlaps, PolicyKind,
-    View,
+    Ask, BackendId, BackendSet, Charge, Fleet, FleetConfig, LoadView, Millis, Overlaps, Policy,
+    PolicyKind, View,
 };
 
 /// A load with this much prefill pending, on a backend that holds nothing.
@@ -14,6 +14,7 @@ fn load(uncached_tokens: u64) -> LoadView {
         tokens_in_flight: 0,
         uncached_tokens,
         conversations: 0,
+        due: 0.0,
         queue_depth: 0,
         kv_usage_permille: 0,
         requests_max: 0,
@@ -22,9 +23,14 @@ fn load(uncached_tokens: u64) -> LoadView {
     }
 }
 
-/// What a token of a prompt of 800 is charged behind `pending` tokens, where `share` of the fleet is busy and a mean
-/// request prefills `mean` tokens.
-fn recompute_price(share: f64, pending: u64, mean: f64) -> f64 {
+/// A term of what the policy charges for each candidate, for a prompt of 800 where `share` of the fleet is busy.
+fn term(
+    policy: &mut dyn Policy,
+    name: &str,
+    share: f64,
+    follows: bool,
+    candidates: &[LoadView],
+) -> Vec<f64> {
     let blocks = [];
     let (pool, excluded) = (BackendSet::default(), BackendSet::default());
     let ask = Ask {
@@ -40,19 +46,60 @@ fn recompute_price(share: f64, pending: u64, mean: f64) -> f64 {
         now: Millis(0),
         random: 0,
     };
-    let candidates = [load(pending)];
     let view = View {
         ask: &ask,
         overlaps: &Overlaps::new(),
         home: None,
-        candidates: &candidates,
+        follows,
+        candidates,
         pending_share: share,
-        conversations_min: 0,
     };
+    policy.prepare(&view);
+    let of = |candidate| policy.score(&view, candidate).terms.iter().find(|t| t.0 == name);
+    candidates.iter().map(of).map(|term| term.unwrap().1).collect()
+}
+
+/// What a token of a prompt of 800 is charged behind `pending` tokens, where `share` of the fleet is busy and a mean
+/// request prefills `mean` tokens.
+fn recompute_price(share: f64, pending: u64, mean: f64) -> f64 {
     let mut policy = PolicyKind::DEFAULT.build();
-    policy.placed(BackendId(0), mean);
-    let own = policy.score(&view, &candidates[0]).terms.iter().find(|t| t.0 == "own");
-    own.unwrap().1 / 800.0
+    policy.placed(BackendId(0), mean, false);
+    term(&mut *policy, "own", share, false, &[load(pending)])[0] / 800.0
+}
+
+/// What three backends are charged for becoming a home, of which one has no conversations, one some and one more.
+fn home_prices(policy: &mut dyn Policy, share: f64, follows: bool) -> [f64; 3] {
+    let candidates =
+        [0_u8, 1, 2].map(|n| LoadView { conversations: n.into(), due: n.into(), ..load(0) });
+    term(policy, "home", share, follows, &candidates).try_into().unwrap()
+}
+
+/// The default policy where each conversation's 1,000 tokens were followed by `turns` requests of 2,000.
+fn after_turns(turns: usize) -> Box<dyn Policy> {
+    let mut policy = PolicyKind::DEFAULT.build();
+    for _ in 0..40 {
+        policy.placed(BackendId(0), 1_000.0, false);
+        (0..turns).for_each(|_| policy.placed(BackendId(0), 2_000.0, true));
+    }
+    policy
+}
+
+#[test]
+fn a_new_conversation_is_charged_for_its_life_in_a_crowded_home() {
+    let [none, some, more] = home_prices(&mut *after_turns(4), 0.5, false);
+    assert_eq!(none, 0.0);
+    // Eight ninths of the work is bound to homes, so half the fleet busy means a load of 4/9 where a mean number lives.
+    let expected = 16.0 + 8_000.0 * (1.0 / (5.0_f64 / 9.0).powi(2) - 1.0) / 2.0;
+    assert!((some / expected - 1.0).abs() < 0.01, "{some}, not {expected}");
+    assert!(more > 10.0 * some, "{more} at twice that, which is next to overload");
+    assert!(home_prices(&mut *after_turns(9), 0.5, false)[1] > 2.0 * some, "longer lives");
+}
+
+#[test]
+fn a_home_costs_next_to_nothing_where_nobody_waits_or_nobody_comes_back() {
+    assert_eq!(home_prices(&mut *after_turns(4), 0.0, false), [0.0, 16.0, 32.0], "an idle fleet");
+    assert_eq!(home_prices(&mut *after_turns(0), 0.9, false), [0.0, 16.0, 32.0], "single requests");
+    assert_eq!(home_prices(&mut *after_turns(4), 0.9, true), [0.0; 3], "it has a home");
 }
 
 #[test]

@@ -206,7 +206,7 @@ fn whole_decisions_from_many_shards_leave_the_fleet_idle_and_the_books_right() {
     writer.check_invariants().unwrap();
     let pinned: u32 = (0..3).map(|id| fleet.backend(BackendId(id)).load.conversations()).sum();
     assert!((1..=200 + THREADS as u32).contains(&pinned), "{pinned} of 200 conversations");
-    (0..3).for_each(|id| fleet.affinity().forget_backend(&fleet, BackendId(id)));
+    (0..3).for_each(|id| fleet.affinity().forget_backend(&fleet, BackendId(id), Millis(0)));
     let left: u32 = (0..3).map(|id| fleet.backend(BackendId(id)).load.conversations()).sum();
     assert_eq!(left, 0, "seed {SEED}");
 }

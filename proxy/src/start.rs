@@ -234,7 +234,7 @@ fn sessions_max(config: &Config) -> usize {
     usize::try_from(asked.max(1)).unwrap_or(usize::MAX)
 }
 
-/// Charge a conversation held adds to a new one's cost, in tokens: breaks ties, never outweighs work.
+/// Charge a conversation held adds to a new one's cost, in tokens: tells idle backends apart, never outweighs work.
 const CONVERSATION_TOKENS: f64 = 16.0;
 
 type Listeners = Vec<Vec<TcpListener>>;

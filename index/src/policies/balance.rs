@@ -34,7 +34,7 @@ impl Policy for RoundRobin {
         Score::sum(&["distance"], &[f64::from(distance)])
     }
 
-    fn placed(&mut self, id: BackendId, _uncached_tokens: f64) {
+    fn placed(&mut self, id: BackendId, _uncached_tokens: f64, _follows: bool) {
         self.last = Some(id);
     }
 }

@@ -3,8 +3,9 @@
 //! events, and it is decided per candidate: no fleet-wide switch turns affinity off.
 //!
 //! ```text
-//! cost(b) = pending(b) + a * u(b) - (a - 1) * min(u(b), max(0, T - o(b))) + c * f(b) + g * max(0, k(b) - k_min)
+//! cost(b) = pending(b) + a * u(b) - (a - 1) * min(u(b), max(0, T - o(b))) + c * f(b) + h(b)
 //! a(b)    = 1 + min(A - 1, D * s / (1 - s) * pending(b) / m) + min(4 * (A - 1), D * s / (1 - s) * u(b) / m)
+//! h(b)    = g * k(b) + F * (1 / (1 - l(b))^2 - 1) / 2        l(b) = s * w * r(b) / mean r
 //!
 //! pending  uncached prompt tokens routed to b, less what it has prefilled of them by now
 //! u, o     tokens of this prompt b does not hold / holds
@@ -12,8 +13,12 @@
 //! m        tokens to prefill of a mean request: how many requests come while so much work is done
 //! T        tokens in template blocks (16 or more distinct branches below): worth a copy on many backends, charged at 1
 //! f        requests there, c tokens each
-//! k        conversations living there, counted only for a conversation that has no home: between turns nothing is in
-//!          flight, yet everybody who lives there comes back
+//! h        what making b its home costs; only a conversation that has none yet is charged it
+//! F        tokens to prefill that a conversation brings after its first request, on average
+//! w        share of the fleet's prefill work that follow-ups bring: what is bound to a home and cannot be moved
+//! k        conversations living there; each may hold some cache, g tokens' worth
+//! r        the same, each counted the less the longer it has been silent
+//! l        the load b's own conversations put on it: between turns nothing is in flight, yet they come back
 //! ```
 //!
 //! Why this `a`. A queue of work p served first come, first served, with requests of mean size m filling a share s of the
@@ -27,6 +32,12 @@
 //! Both parts are bounded, since a share close to 1 says little. The queue's bound is the lower one: a backend must not
 //! become taboo. The length's is what keeps a fleet alive whose caches are too small: a price below some twenty lets long
 //! conversations be computed again all over the fleet, each time pushing out another one that returns.
+//!
+//! Why this last term. Where work fills a share l of a server, what arrives makes later arrivals wait l^2 / (1 - l) / 2
+//! together, in the server's own time; a little more work adds `(1 / (1 - l)^2 - 1) / 2` times itself to that. A
+//! conversation is work for as long as it lives: F tokens of it. Everything in it is learned, so it adjusts itself:
+//! where conversations rarely go on, F and w are small and a new one follows the cache; where they have dozens of turns, a
+//! shared prompt of some thousand tokens saved once does not outweigh a crowded home for life.
 
 use crate::{BackendId, LoadView, Policy, Score, View};
 
@@ -37,6 +48,9 @@ pub(super) struct Cost {
     request_tokens: f64,
     conversation_tokens: f64,
     mean: Mean,
+    work: Work,
+    /// The mean over the candidates of conversations living there, the silent ones discounted.
+    due_mean: f64,
 }
 
 /// `D`: the part of the delay a single queue would suffer that is charged.
@@ -45,22 +59,36 @@ const DELAY: f64 = 0.3;
 /// How many times the queue's bound is the bound of the request's own length.
 const OWN_BOUND: f64 = 4.0;
 
-/// The busiest fleet that is told apart, as `s / (1 - s)`: beyond 95 % the share says nothing about how far beyond.
-const BUSY_MAX: f64 = 19.0;
+/// The busiest fleet or backend that is told apart: beyond it the share says nothing about how far beyond.
+const SHARE_MAX: f64 = 0.95;
 
 impl Cost {
     pub(super) fn new(recompute_max: f64, request_tokens: f64, conversation_tokens: f64) -> Self {
-        Self { recompute_max, request_tokens, conversation_tokens, mean: Mean::default() }
+        let (mean, work) = (Mean::default(), Work::default());
+        Self { recompute_max, request_tokens, conversation_tokens, mean, work, due_mean: 0.0 }
     }
 
     /// The price of one token to be prefilled.
     fn recompute(&self, view: &View<'_>, candidate: &LoadView, uncached: f64) -> f64 {
-        let idle = 1.0 - view.pending_share;
-        let busy = if idle > 0.0 { (view.pending_share / idle).min(BUSY_MAX) } else { BUSY_MAX };
+        let share = view.pending_share.min(SHARE_MAX);
+        let busy = share / (1.0 - share);
         let per_token = DELAY * busy / self.mean.or(view.ask.prompt_tokens as f64).max(1.0);
         let most = self.recompute_max - 1.0;
         let queue = (per_token * candidate.uncached_tokens as f64).min(most);
         1.0 + queue + (per_token * uncached).min(OWN_BOUND * most)
+    }
+
+    /// The price of making the candidate the home of a conversation that has none.
+    fn home(&self, view: &View<'_>, candidate: &LoadView) -> f64 {
+        if view.follows {
+            return 0.0;
+        }
+        let due = if self.due_mean > 0.0 { f64::from(candidate.due) / self.due_mean } else { 0.0 };
+        let bound = view.pending_share * self.work.bound_share();
+        let load = (bound * due).min(SHARE_MAX);
+        let delay = ((1.0 - load).powi(-2) - 1.0) / 2.0;
+        let crowd = self.conversation_tokens * f64::from(candidate.conversations);
+        crowd + self.work.to_come() * delay
     }
 }
 
@@ -69,23 +97,24 @@ impl Policy for Cost {
         "cost"
     }
 
+    fn prepare(&mut self, view: &View<'_>) {
+        let due: f64 = view.candidates.iter().map(|candidate| f64::from(candidate.due)).sum();
+        self.due_mean = due / view.candidates.len().max(1) as f64;
+    }
+
     fn score(&mut self, view: &View<'_>, candidate: &LoadView) -> Score {
         let uncached = view.ask.uncached_tokens(candidate.overlap_blocks);
         let a = self.recompute(view, candidate, uncached);
         let template = view.overlaps.template_depth().saturating_sub(candidate.overlap_blocks);
         let busy = candidate.in_flight.max(candidate.queue_depth);
-        let crowd = match view.home {
-            Some(_) => 0,
-            None => candidate.conversations - view.conversations_min.min(candidate.conversations),
-        };
         let terms = [
             candidate.uncached_tokens as f64,
             a * uncached,
             -(a - 1.0) * uncached.min(view.ask.tokens(template)),
             self.request_tokens * f64::from(busy),
-            self.conversation_tokens * f64::from(crowd),
+            self.home(view, candidate),
         ];
-        Score::sum(&["pending", "own", "template", "requests", "conversations"], &terms)
+        Score::sum(&["pending", "own", "template", "requests", "home"], &terms)
     }
 
     fn keeps_home(&self) -> bool {
@@ -96,8 +125,46 @@ impl Policy for Cost {
         true
     }
 
-    fn placed(&mut self, _id: BackendId, uncached_tokens: f64) {
+    fn placed(&mut self, _id: BackendId, uncached_tokens: f64, follows: bool) {
         self.mean.add(uncached_tokens);
+        self.work.add(uncached_tokens, follows);
+    }
+}
+
+/// What conversations bring after their first request. Fading sums.
+#[derive(Debug, Default)]
+struct Work {
+    /// Conversations that began.
+    openings: f64,
+    /// Tokens to prefill of their first requests.
+    opened: f64,
+    /// Tokens to prefill of all later ones.
+    followed: f64,
+}
+
+/// Requests after which a sum is down to a third: enough that a conversation's turns fall into the same time as openings.
+const WORK_SAMPLES: f64 = 2000.0;
+
+impl Work {
+    fn add(&mut self, uncached_tokens: f64, follows: bool) {
+        let Self { openings, opened, followed } = self;
+        [&mut *openings, opened, followed].into_iter().for_each(|sum| *sum -= *sum / WORK_SAMPLES);
+        if follows {
+            *followed += uncached_tokens;
+        } else {
+            *openings += 1.0;
+            *opened += uncached_tokens;
+        }
+    }
+
+    /// Tokens to prefill that follow an opening, on average.
+    fn to_come(&self) -> f64 {
+        self.followed / self.openings.max(1.0)
+    }
+
+    /// The share of all work that follow-ups bring.
+    fn bound_share(&self) -> f64 {
+        self.followed / (self.followed + self.opened).max(1.0)
     }
 }
 

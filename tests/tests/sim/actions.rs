@@ -188,7 +188,7 @@ impl World<'_> {
     fn remove(&mut self, id: BackendId) {
         self.pools.iter_mut().for_each(|pool| _ = pool.remove(id));
         self.fleet.backend(id).reset();
-        self.fleet.affinity().forget_backend(self.fleet, id);
+        self.fleet.affinity().forget_backend(self.fleet, id, self.now());
         self.shadow.forget(id);
         let machine = &mut self.machines[id.index()];
         machine.removed = true;
