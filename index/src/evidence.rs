@@ -3,11 +3,14 @@
 //! an engine of that capacity would hold. It never blocks and never looks at a clock.
 
 mod account;
+mod capacity;
 mod check;
 mod edit;
+mod learn;
 mod ledger;
 mod links;
 mod purge;
+mod reuse;
 mod slab;
 
 pub use account::Lost;
@@ -16,6 +19,7 @@ use crate::index::IndexConfig;
 use crate::limits::{EVICTION_SAMPLE, EXPIRY_HOLDS_MAX, PROMPT_BLOCKS_MAX};
 use crate::tree::{SpanId, Tree};
 use crate::{BackendId, BackendSet, BackendStats, IndexStats, Millis, SequenceHash};
+use capacity::{Vote, Votes};
 use ledger::{HoldId, Ledger};
 
 /// The tree and its books.
@@ -30,11 +34,16 @@ pub(crate) struct Evidence {
     purging: BackendSet,
     /// Where the next look for somebody to evict from, or to expire, starts.
     cursor: usize,
+    /// Votes of all backends on how far capacities are from what is assumed, and what they say.
+    fleet_votes: Votes,
+    fleet_offset: i32,
     /// What removed backends lost.
     lost: Lost,
     /// Scratch: the spans of the path being worked on, and its first hashes.
     path: Vec<SpanId>,
     route: Vec<SequenceHash>,
+    /// Scratch: what a report says about single blocks.
+    votes: Vec<Vote>,
 }
 
 impl Evidence {
@@ -46,6 +55,9 @@ impl Evidence {
             dirty: false,
             purging: BackendSet::default(),
             cursor: 0,
+            fleet_votes: Votes::default(),
+            fleet_offset: 0,
+            votes: Vec::new(),
             lost: Lost::default(),
             path: Vec::new(),
             route: Vec::new(),
@@ -64,6 +76,7 @@ impl Evidence {
             return;
         }
         self.ledger.open_account(backend).is_leaving = false;
+        self.note_use(backend, blocks, at);
         let matched = self.follow_splitting(blocks);
         self.join(backend);
         self.grow(backend, &blocks[matched..]);
@@ -98,6 +111,7 @@ impl Evidence {
         let account = self.ledger.open_account(backend);
         account.blocks_max = (blocks_max > 0).then_some(blocks_max);
         account.is_leaving = false;
+        self.assume(backend);
         self.keep_budget(backend);
     }
 
@@ -148,7 +162,7 @@ impl Evidence {
             stats.backends.push(BackendStats {
                 id: BackendId(index as u16),
                 blocks: account.fresh_blocks(),
-                blocks_max: account.blocks_max.unwrap_or(self.config.backend_blocks_max),
+                blocks_max: account.budget(self.config.backend_blocks_max),
                 spans: account.spans,
                 lost: account.lost,
             });
@@ -158,7 +172,7 @@ impl Evidence {
     /// Evicts the oldest of `backend` until it is within its budget.
     fn keep_budget(&mut self, backend: BackendId) {
         let Some(account) = self.ledger.account(backend) else { return };
-        let max = account.blocks_max.unwrap_or(self.config.backend_blocks_max);
+        let max = account.budget(self.config.backend_blocks_max);
         // Stale blocks are the oldest, so they go first. As long as what is believed fits, no more of them go at once
         // than the longest prompt brings: the rest goes in steps.
         let over = account.blocks.saturating_sub(max);

@@ -62,6 +62,20 @@ pub enum Observation {
         /// When.
         at: Millis,
     },
+    /// The engine reported how much of a prompt it had cached when the prompt came, be it what was predicted or not: what
+    /// its capacity is learned from. To be sent before the [`Stored`](Self::Stored) of the prompt's end.
+    Cached {
+        /// Where.
+        backend: BackendId,
+        /// The prompt's blocks, from the first.
+        blocks: Vec<SequenceHash>,
+        /// Leading blocks that were cached for sure.
+        least: u32,
+        /// Leading blocks beyond which none was.
+        most: u32,
+        /// When the prompt was routed: the time of its first `Stored`.
+        routed_at: Millis,
+    },
     /// The engine restarted or dropped its cache: it holds nothing. Its budget stays.
     Cleared {
         /// Where.
@@ -145,6 +159,9 @@ impl IndexWriter {
             }
             Observation::Reported { backend, blocks, predicted_blocks, cached_blocks, at: _ } => {
                 self.evidence.report(backend, &blocks, predicted_blocks, cached_blocks);
+            }
+            Observation::Cached { backend, blocks, least, most, routed_at } => {
+                self.evidence.learn(backend, &blocks, least..most, routed_at);
             }
             Observation::Cleared { backend } => self.evidence.clear(backend),
             Observation::Removed { backend } => self.evidence.remove(backend),

@@ -75,7 +75,7 @@ impl Evidence {
             let (spans, blocks) = self.check_ages(backend)?;
             rule!(7, account.blocks == blocks, "{backend} holds {blocks}, not {}", account.blocks);
             rule!(7, account.spans == spans, "{backend} holds {spans} spans");
-            let max = account.blocks_max.unwrap_or(self.config.backend_blocks_max);
+            let max = account.budget(self.config.backend_blocks_max);
             let fresh = account.fresh_blocks();
             rule!(8, fresh <= max, "{backend} holds {fresh} of at most {max}");
             rule!(9, self.check_family(account.root)? == spans, "{backend}: holds hang loose");

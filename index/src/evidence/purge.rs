@@ -25,12 +25,14 @@ impl Evidence {
             self.lost.add(&lost);
             account.is_leaving = true;
             account.blocks_max = None;
+            account.learned = None;
         }
         self.purge_some();
         self.close_if_gone(backend);
     }
 
     fn disbelieve(&mut self, backend: BackendId) {
+        self.forget_uses(backend);
         let cleared = self.ledger.make_stale(backend);
         if let Some(account) = self.ledger.account_mut(backend)
             && account.blocks > 0

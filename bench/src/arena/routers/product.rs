@@ -59,6 +59,7 @@ struct Held<'f> {
     reservation: Reservation<'f>,
     blocks: Vec<SequenceHash>,
     predicted_blocks: u32,
+    at: Millis,
 }
 
 /// The product.
@@ -80,6 +81,7 @@ pub struct Product<'f> {
     /// Sums of the terms of the chosen scores, and how many were chosen.
     terms: Vec<(&'static str, f64)>,
     chosen: u64,
+    dbg: u64,
 }
 
 impl<'f> Product<'f> {
@@ -117,6 +119,7 @@ impl<'f> Product<'f> {
             wanted: Vec::new(),
             terms: Vec::new(),
             chosen: 0,
+            dbg: 0,
         }
     }
 
@@ -137,6 +140,13 @@ impl<'f> Product<'f> {
         }
         if any {
             self.writer.publish(millis(scene));
+            if std::env::var_os("CAPDBG").is_some() && millis(scene).0 / 60000 != self.dbg {
+                self.dbg = millis(scene).0 / 60000;
+                let s = self.writer.stats();
+                let v: Vec<u64> = s.backends.iter().map(|b| b.blocks_max).collect();
+                let m = v.iter().sum::<u64>() / v.len() as u64;
+                eprintln!("{} mean {} {:?}", self.dbg, m, &v[..v.len().min(8)]);
+            }
         }
     }
 
@@ -212,7 +222,7 @@ impl Router for Product<'_> {
         let backend = reservation.backend();
         let expected_tokens = decision.predicted_uncached_tokens;
         let predicted_blocks = decision.overlap_blocks;
-        self.hold(key, Held { reservation, blocks: blocks.clone(), predicted_blocks });
+        self.hold(key, Held { reservation, blocks: blocks.clone(), predicted_blocks, at: millis(scene) });
         self.observe(scene, Observation::Stored { backend, blocks, at: millis(scene) });
         Some(Route { engine: backend.index(), expected_tokens })
     }
@@ -252,10 +262,15 @@ impl Router for Product<'_> {
 
     fn finished(&mut self, scene: &Scene, key: usize, job: &Job) {
         let Some(held) = self.held.get_mut(key).and_then(Option::take) else { return };
-        let Held { reservation, blocks, predicted_blocks } = held;
+        let Held { reservation, blocks, predicted_blocks, at: routed_at } = held;
         let (backend, at) = (reservation.backend(), millis(scene));
         drop(reservation);
         let cached_blocks = job.cached_blocks as u32;
+        if self.options.reports {
+            let (least, most) = (cached_blocks, cached_blocks);
+            let blocks = blocks.clone();
+            self.observe(scene, Observation::Cached { backend, blocks, least, most, routed_at });
+        }
         if self.options.reports && predicted_blocks > cached_blocks + 1 {
             let reported = blocks.clone();
             self.observe(

@@ -1,0 +1,125 @@
+//! How much else a backend was given between two uses of one block: the block's reuse distance. An engine that forgets
+//! the least recently used has a block exactly when its distance is below what the engine can hold, so distances beside
+//! what the engine says it had cached tell its capacity, also beyond what is believed of it.
+//!
+//! # How
+//! Keeping every block in its order of use would cost as much as the evidence itself. So one in 2^n blocks is followed,
+//! chosen by its hash and therefore the same ones on every use; distances counted among them, times 2^n, are unbiased
+//! (spatial sampling: Waldspurger et al., FAST 2015). The order is a plain list of tags, oldest first, which one pass
+//! over a few kilobytes keeps in order: measured against an order tree it is smaller and not slower at this size. It
+//! never looks at a clock, and never holds more than [`REUSE_SAMPLES_MAX`] entries.
+
+use crate::SequenceHash;
+use crate::limits::{REUSE_SAMPLES_ASSUMED, REUSE_SAMPLES_MAX};
+
+/// A block had not been used before, or its distance has been told already.
+const UNKNOWN: u16 = u16::MAX;
+
+/// The sampled blocks of one backend in their order of use.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reuse {
+    /// One in 2^shift blocks is followed.
+    shift: u32,
+    /// Which blocks, least recently used first.
+    tags: Vec<u32>,
+    /// Of each, how its last use went.
+    uses: Vec<Use>,
+}
+
+/// The last use of a block.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    /// Which use, by the low bits of its time.
+    stamp: u16,
+    /// Sampled blocks used since the use before.
+    distance: u16,
+}
+
+const _: () = assert!(size_of::<Use>() == 4 && REUSE_SAMPLES_MAX < UNKNOWN as usize);
+
+impl Reuse {
+    /// Follows as many blocks as suits a backend of this assumed capacity.
+    pub(super) fn new(assumed_blocks: u64) -> Self {
+        let most = (assumed_blocks / REUSE_SAMPLES_ASSUMED).max(1);
+        Self { shift: most.ilog2(), tags: Vec::new(), uses: Vec::new() }
+    }
+
+    /// A prompt is used as a whole: its distances are taken first, then its blocks become the most recent ones, the first
+    /// of them last of all.
+    pub(super) fn note(&mut self, blocks: &[SequenceHash], stamp: u16) {
+        let (start, shift) = (self.tags.len(), self.shift);
+        for tag in blocks.iter().filter_map(|&hash| sampled(hash, shift)) {
+            let known = self.tags[..start].iter().rposition(|&other| other == tag);
+            let distance = known.map_or(UNKNOWN, |place| (start - 1 - place) as u16);
+            self.tags.push(tag);
+            self.uses.push(Use { stamp, distance });
+        }
+        if self.tags.len() == start {
+            return;
+        }
+        self.take_out_older(start);
+        self.keep_bound();
+    }
+
+    /// Takes out the older entries of what was used again, and turns the newest ones round: the deepest is the oldest.
+    fn take_out_older(&mut self, start: usize) {
+        let mut gone: Vec<usize> = self.uses[start..]
+            .iter()
+            .filter(|used| used.distance != UNKNOWN)
+            .map(|used| start - 1 - usize::from(used.distance))
+            .collect();
+        self.tags[start..].reverse();
+        self.uses[start..].reverse();
+        gone.sort_unstable();
+        gone.dedup();
+        let Some(&first) = gone.first() else { return };
+        let (mut kept, mut gone) = (first, gone.into_iter().peekable());
+        for at in first..self.tags.len() {
+            if gone.next_if_eq(&at).is_none() {
+                self.tags[kept] = self.tags[at];
+                self.uses[kept] = self.uses[at];
+                kept += 1;
+            }
+        }
+        self.tags.truncate(kept);
+        self.uses.truncate(kept);
+    }
+
+    fn keep_bound(&mut self) {
+        let over = self.tags.len().saturating_sub(REUSE_SAMPLES_MAX);
+        self.tags.drain(..over);
+        self.uses.drain(..over);
+    }
+
+    /// Calls `each` with the place in the prompt and the distance, in blocks, of every followed block whose last use was
+    /// the one with this stamp. Each is told once.
+    pub(super) fn tell(
+        &mut self,
+        blocks: &[SequenceHash],
+        stamp: u16,
+        mut each: impl FnMut(usize, u64),
+    ) {
+        for (place, &hash) in blocks.iter().enumerate() {
+            let Some(tag) = sampled(hash, self.shift) else { continue };
+            let Some(at) = self.tags.iter().rposition(|&other| other == tag) else { continue };
+            let used = &mut self.uses[at];
+            if used.stamp == stamp && used.distance != UNKNOWN {
+                each(place, u64::from(used.distance) << self.shift);
+                used.distance = UNKNOWN;
+            }
+        }
+    }
+
+    /// Nothing was ever used.
+    pub(super) fn forget(&mut self) {
+        self.tags.clear();
+        self.uses.clear();
+    }
+
+}
+
+/// The tag of a block, if it is one of one in 2^shift.
+fn sampled(hash: SequenceHash, shift: u32) -> Option<u32> {
+    let low = (1_u64 << shift) - 1;
+    (hash.0 & low == 0).then_some((hash.0 >> 32) as u32)
+}
