@@ -34,6 +34,9 @@ pub const EVICTION_SAMPLE: usize = 16;
 /// Idle holds forgotten in one publication: a backend that fell silent is forgotten in steps of a few microseconds.
 pub const EXPIRY_HOLDS_MAX: usize = 64;
 
+/// Corrections that wait for their end: 24 KiB. One that takes back more than a step's work is rare.
+pub const CORRECTIONS_MAX: usize = 1024;
+
 /// Blocks of a backend whose order of use is followed beyond its evidence, at most: 16 KiB a backend, whatever it holds.
 pub const REUSE_SAMPLES_MAX: usize = 2048;
 

@@ -20,6 +20,8 @@ pub(super) struct Account {
     pub(super) spans: u32,
     /// How often everything was given up. A hold of an earlier epoch is stale: it is not believed, only not freed yet.
     pub(super) epoch: u16,
+    /// Blocks it may be believed to hold beyond its budget, until steps have given them up.
+    pub(super) excess: u64,
     /// Blocks of stale holds, part of `blocks`.
     pub(super) stale_blocks: u64,
     /// The backend left; the account is closed when nothing stale is left.
@@ -60,6 +62,7 @@ impl Account {
             learned: None,
             spans: 0,
             epoch: 0,
+            excess: 0,
             stale_blocks: 0,
             is_leaving: false,
             lost: Lost::default(),
@@ -77,6 +80,14 @@ impl Account {
     /// Blocks it is believed to hold.
     pub(super) fn fresh_blocks(&self) -> u64 {
         self.blocks - self.stale_blocks
+    }
+}
+
+impl Learned {
+    /// The order of use is bounded and names nothing twice; the capacity is within its bounds.
+    pub(super) fn check_invariants(&self) -> Result<(), String> {
+        self.reuse.check_invariants()?;
+        self.capacity.check_invariants()
     }
 }
 

@@ -6,7 +6,7 @@
 //! distance of so many other blocks ([`reuse`](super::reuse)). An engine with room for K blocks has those below K and
 //! lacks those above. So the capacity is where the fewest votes contradict: those cached beyond it and those missing
 //! below it. That is a median of sorts: a few odd reports cannot move it, however odd. Votes are counted by distance,
-//! eight steps an octave, and fade as newer ones come, so that an engine with other settings is known again after as
+//! sixteen steps an octave, and fade as newer ones come, so that an engine with other settings is known again after as
 //! many votes.
 //!
 //! Where votes are few they are helped. Those of all backends together, each by its distance over what is assumed of its
@@ -26,7 +26,7 @@ use crate::limits::{
 };
 
 /// Steps an octave.
-const STEPS: usize = 8;
+const STEPS: usize = 16;
 
 /// Steps from what is assumed to the farthest that can be learned.
 const BOUND: i32 = (CAPACITY_OCTAVES * STEPS) as i32;
@@ -58,9 +58,23 @@ impl Capacity {
         Self { assumed, votes: Votes::default(), offset: others }
     }
 
-    /// What it was made for, in blocks.
-    pub(super) fn assumed(&self) -> u64 {
-        self.assumed
+    /// Whether what it knows still holds where so many blocks are assumed from now on. Nothing learned: not, unless that
+    /// is what was assumed. Else the engine is taken to be the same one up to twice or half as much, since figures that
+    /// follow from others (bytes a token) move a little all the time.
+    pub(super) fn suits(&self, assumed: u64) -> bool {
+        match self.offset {
+            0 => assumed == self.assumed,
+            _ => self.steps_to(assumed).abs() <= STEPS as i32,
+        }
+    }
+
+    /// Follows what is assumed where that moves a little. False when it moved too far for the votes to count.
+    pub(super) fn follow(&mut self, assumed: u64) -> bool {
+        let near = assumed.abs_diff(self.assumed) <= self.assumed / 8;
+        if near {
+            self.assumed = assumed;
+        }
+        near
     }
 
     /// What is learned, in blocks.
@@ -83,6 +97,13 @@ impl Capacity {
     /// Whether its engine ever reports anything cached, as far as is remembered.
     pub(super) fn is_counted(&self) -> bool {
         self.votes.are_counted()
+    }
+
+    pub(super) fn check_invariants(&self) -> Result<(), String> {
+        match (-BOUND..=BOUND).contains(&self.offset) {
+            true => Ok(()),
+            false => Err(format!("rule 16: a capacity is {} steps off", self.offset)),
+        }
     }
 
     /// Trusts what was seen so far less, by this factor.
@@ -180,7 +201,7 @@ mod tests {
 
     /// Every distance from an eighth of a block's to eight times `assumed`, as an engine of `real` blocks answers.
     fn answers(capacity: &Capacity, real: u64) -> Vec<Vote> {
-        let distances = (1..=64).map(|part| capacity.assumed() * part / 8);
+        let distances = (1..=64).map(|part| capacity.assumed * part / 8);
         distances
             .map(|distance| Vote { steps: capacity.steps_to(distance), cached: distance < real })
             .collect()
@@ -220,7 +241,7 @@ mod tests {
     fn a_few_odd_reports_do_not_move_it() {
         let mut capacity = learned(4_000, 4_000, 8);
         let odd = |steps, cached| [Vote { steps, cached }; 4];
-        assert!(!capacity.learn(&odd(-16, false), 0) && !capacity.learn(&odd(16, true), 0));
+        assert!(!capacity.learn(&odd(-32, false), 0) && !capacity.learn(&odd(32, true), 0));
         assert_eq!(capacity.blocks(), 4_000);
     }
 
@@ -237,11 +258,11 @@ mod tests {
 
     #[test]
     fn what_others_were_found_to_hold_is_believed_until_votes_say_otherwise() {
-        let mut capacity = Capacity::new(4_000, -16);
+        let mut capacity = Capacity::new(4_000, -32);
         assert_eq!(capacity.blocks(), 1_000);
-        capacity.learn(&[Vote { steps: -24, cached: true }], -16);
+        capacity.learn(&[Vote { steps: -40, cached: true }], -32);
         assert_eq!(capacity.blocks(), 1_000);
-        (0..4).for_each(|_| _ = capacity.learn(&answers(&capacity, 4_000), -16));
+        (0..4).for_each(|_| _ = capacity.learn(&answers(&capacity, 4_000), -32));
         assert_eq!(capacity.blocks(), 4_000);
     }
 

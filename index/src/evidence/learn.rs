@@ -7,7 +7,7 @@ use super::Evidence;
 use super::account::Learned;
 use super::capacity::{Capacity, Vote};
 use super::reuse::Reuse;
-use crate::limits::CAPACITY_DOUBT;
+use crate::limits::{CAPACITY_DOUBT, PURGE_STEPS_MAX};
 use crate::{BackendId, Millis, SequenceHash};
 
 impl Evidence {
@@ -47,19 +47,21 @@ impl Evidence {
             self.fleet_offset = self.fleet_votes.best(0);
         }
         if moved {
-            self.keep_budget(backend);
+            self.lower_to_budget(backend, PURGE_STEPS_MAX);
         }
     }
 
-    /// Begins anew where the capacity assumed of a backend is another one than before.
+    /// Begins anew where the capacity assumed of a backend is quite another one than before.
     pub(super) fn assume(&mut self, backend: BackendId) {
         let (default, others) = (self.config.backend_blocks_max, self.fleet_offset);
         let Some(account) = self.ledger.account_mut(backend) else { return };
         let assumed = account.blocks_max.unwrap_or(default);
-        if account.learned.as_ref().is_none_or(|known| known.capacity.assumed() != assumed) {
-            let (reuse, capacity) = (Reuse::new(assumed), Capacity::new(assumed, others));
-            account.learned = Some(Box::new(Learned { reuse, capacity }));
+        let known = account.learned.as_mut();
+        if known.is_some_and(|known| known.capacity.suits(assumed) || known.capacity.follow(assumed)) {
+            return;
         }
+        let (reuse, capacity) = (Reuse::new(assumed), Capacity::new(assumed, others));
+        account.learned = Some(Box::new(Learned { reuse, capacity }));
     }
 
     /// Nothing is cached there any more, and what was learned may no longer hold.

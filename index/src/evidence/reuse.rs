@@ -110,6 +110,19 @@ impl Reuse {
         }
     }
 
+    pub(super) fn check_invariants(&self) -> Result<(), String> {
+        let (tags, uses) = (self.tags.len(), self.uses.len());
+        if tags != uses || tags > REUSE_SAMPLES_MAX {
+            return Err(format!("rule 16: {tags} tags and {uses} uses are followed"));
+        }
+        let distinct = self.tags.iter().collect::<std::collections::BTreeSet<_>>().len();
+        // Tags are half a hash: two blocks may share one.
+        match distinct + 2 < tags {
+            true => Err(format!("rule 16: {distinct} blocks are followed as {tags}")),
+            false => Ok(()),
+        }
+    }
+
     /// Nothing was ever used.
     pub(super) fn forget(&mut self) {
         self.tags.clear();

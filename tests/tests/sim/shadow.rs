@@ -277,6 +277,7 @@ impl Shadow {
                     beyond.for_each(|hash| _ = self.of(*backend).held.remove(&hash.0));
                 }
             }
+            Observation::Cached { .. } => {}
             Observation::Cleared { backend } => self.of(*backend).held.clear(),
             Observation::Removed { backend } => {
                 self.of(*backend).held.clear();
