@@ -7,7 +7,19 @@ use super::results::Row;
 pub fn head() -> String {
     format!(
         "{:26} {:>4} {:>6} {:16} {:>6} {:>8} {:>8} {:>8} {:>6} {:>7} {:>8} {:>7}  {}",
-        "trace", "N", "C", "policy", "hit", "p50 s", "p99 s", "mean s", "imb", "done", "late s", "late", "setting"
+        "trace",
+        "N",
+        "C",
+        "policy",
+        "hit",
+        "p50 s",
+        "p99 s",
+        "mean s",
+        "imb",
+        "done",
+        "late s",
+        "late",
+        "setting"
     )
 }
 

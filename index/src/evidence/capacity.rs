@@ -199,9 +199,9 @@ fn scaled(number: u64, steps: i32) -> u64 {
 mod tests {
     use super::*;
 
-    /// Every distance from an eighth of a block's to eight times `assumed`, as an engine of `real` blocks answers.
+    /// Distances from a sixteenth to four times what is assumed, as an engine of `real` blocks answers.
     fn answers(capacity: &Capacity, real: u64) -> Vec<Vote> {
-        let distances = (1..=64).map(|part| capacity.assumed * part / 8);
+        let distances = (1..=64).map(|part| capacity.assumed * part / 16);
         distances
             .map(|distance| Vote { steps: capacity.steps_to(distance), cached: distance < real })
             .collect()
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded_on_both_sides_whatever_is_reported() {
-        assert_eq!(learned(4_096, 2, 100).blocks(), 512);
+        assert_eq!(learned(4_096, 300, 100).blocks(), 512);
         assert_eq!(learned(4_096, u64::MAX, 100).blocks(), 32_768);
         assert_eq!(scaled(u64::MAX, BOUND), u64::MAX);
         assert_eq!((scaled(1, -BOUND), scaled(0, BOUND)), (1, 8));
@@ -258,17 +258,17 @@ mod tests {
 
     #[test]
     fn what_others_were_found_to_hold_is_believed_until_votes_say_otherwise() {
-        let mut capacity = Capacity::new(4_000, -32);
-        assert_eq!(capacity.blocks(), 1_000);
+        let mut capacity = Capacity::new(4_096, -32);
+        assert_eq!(capacity.blocks(), 1_024);
         capacity.learn(&[Vote { steps: -40, cached: true }], -32);
-        assert_eq!(capacity.blocks(), 1_000);
-        (0..4).for_each(|_| _ = capacity.learn(&answers(&capacity, 4_000), -32));
-        assert_eq!(capacity.blocks(), 4_000);
+        assert_eq!(capacity.blocks(), 1_024);
+        (0..4).for_each(|_| _ = capacity.learn(&answers(&capacity, 4_096), -32));
+        assert_eq!(capacity.blocks(), 4_096);
     }
 
     #[test]
     fn steps_and_numbers_agree() {
-        for number in (1..5_000).chain([u64::MAX >> 20, u64::MAX]) {
+        for number in (STEPS as u64..5_000).chain([u64::MAX >> 20, u64::MAX]) {
             assert!(scaled(1, log_steps(number)) <= number, "{number}");
             assert!(scaled(1, log_steps(number) + 1) > number || number > u64::MAX >> 1);
         }

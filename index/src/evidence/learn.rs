@@ -57,7 +57,9 @@ impl Evidence {
         let Some(account) = self.ledger.account_mut(backend) else { return };
         let assumed = account.blocks_max.unwrap_or(default);
         let known = account.learned.as_mut();
-        if known.is_some_and(|known| known.capacity.suits(assumed) || known.capacity.follow(assumed)) {
+        if known
+            .is_some_and(|known| known.capacity.suits(assumed) || known.capacity.follow(assumed))
+        {
             return;
         }
         let (reuse, capacity) = (Reuse::new(assumed), Capacity::new(assumed, others));

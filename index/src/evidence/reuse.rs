@@ -128,11 +128,105 @@ impl Reuse {
         self.tags.clear();
         self.uses.clear();
     }
-
 }
 
 /// The tag of a block, if it is one of one in 2^shift.
 fn sampled(hash: SequenceHash, shift: u32) -> Option<u32> {
     let low = (1_u64 << shift) - 1;
     (hash.0 & low == 0).then_some((hash.0 >> 32) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(number: u64) -> SequenceHash {
+        SequenceHash(number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29))
+    }
+
+    /// What it is a sample of: every block in its order of use.
+    #[derive(Default)]
+    struct Naive(Vec<SequenceHash>);
+
+    impl Naive {
+        fn note(&mut self, blocks: &[SequenceHash]) -> Vec<Option<usize>> {
+            let place = |hash| self.0.iter().rposition(|other| other == hash);
+            let distances = blocks.iter().map(|hash| Some(self.0.len() - 1 - place(hash)?));
+            let distances = distances.collect();
+            self.0.retain(|hash| !blocks.contains(hash));
+            self.0.extend(blocks.iter().rev());
+            distances
+        }
+    }
+
+    fn told(reuse: &mut Reuse, blocks: &[SequenceHash], stamp: u16) -> Vec<(usize, u64)> {
+        let mut told = Vec::new();
+        reuse.tell(blocks, stamp, |place, distance| told.push((place, distance)));
+        told
+    }
+
+    fn prompt(rng: &mut fastrand::Rng, of: u64) -> Vec<SequenceHash> {
+        let conversation = rng.u64(..of) * 1000;
+        (0..rng.u64(1..40)).map(|block| hash(conversation + block)).collect()
+    }
+
+    #[test]
+    fn where_every_block_is_followed_distances_are_exact() {
+        let mut rng = fastrand::Rng::with_seed(3);
+        let (mut reuse, mut naive) = (Reuse::new(1), Naive::default());
+        for stamp in 0..500 {
+            let blocks = prompt(&mut rng, 30);
+            let expected = naive.note(&blocks);
+            reuse.note(&blocks, stamp);
+            reuse.check_invariants().unwrap();
+            let told = told(&mut reuse, &blocks, stamp);
+            let known = expected.iter().enumerate();
+            let known: Vec<_> = known.filter_map(|(at, far)| Some((at, (*far)? as u64))).collect();
+            assert_eq!(told, known);
+        }
+    }
+
+    #[test]
+    fn a_sample_tells_distances_that_are_right_on_average() {
+        let mut rng = fastrand::Rng::with_seed(4);
+        let (mut reuse, mut naive) = (Reuse::new(REUSE_SAMPLES_ASSUMED * 8), Naive::default());
+        let (mut sum, mut expected_sum) = (0.0, 0.0);
+        for stamp in 0..4_000 {
+            let blocks = prompt(&mut rng, 400);
+            let expected = naive.note(&blocks);
+            reuse.note(&blocks, stamp);
+            for (place, distance) in told(&mut reuse, &blocks, stamp) {
+                sum += distance as f64;
+                expected_sum += expected[place].map_or(0.0, |distance| distance as f64);
+            }
+        }
+        let ratio = sum / expected_sum;
+        assert!(expected_sum > 0.0 && (0.9..1.1).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn each_use_is_told_once_and_only_to_the_prompt_it_was() {
+        let mut reuse = Reuse::new(1);
+        let blocks = [hash(1), hash(2)];
+        reuse.note(&blocks, 1);
+        assert_eq!(told(&mut reuse, &blocks, 1), []);
+        reuse.note(&blocks, 2);
+        assert_eq!(told(&mut reuse, &blocks, 1), []);
+        assert_eq!(told(&mut reuse, &blocks, 2), [(0, 0), (1, 1)]);
+        assert_eq!(told(&mut reuse, &blocks, 2), []);
+        reuse.note(&blocks, 3);
+        reuse.forget();
+        assert_eq!(told(&mut reuse, &blocks, 3), []);
+    }
+
+    #[test]
+    fn however_much_is_used_no_more_than_the_bound_is_kept() {
+        let mut reuse = Reuse::new(1);
+        for from in 0..20 {
+            let blocks: Vec<_> = (from * 300..from * 300 + 500).map(hash).collect();
+            reuse.note(&blocks, 0);
+            reuse.check_invariants().unwrap();
+        }
+        assert_eq!(reuse.tags.len(), REUSE_SAMPLES_MAX);
+    }
 }

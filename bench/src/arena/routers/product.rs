@@ -81,7 +81,6 @@ pub struct Product<'f> {
     /// Sums of the terms of the chosen scores, and how many were chosen.
     terms: Vec<(&'static str, f64)>,
     chosen: u64,
-    dbg: u64,
 }
 
 impl<'f> Product<'f> {
@@ -119,7 +118,6 @@ impl<'f> Product<'f> {
             wanted: Vec::new(),
             terms: Vec::new(),
             chosen: 0,
-            dbg: 0,
         }
     }
 
@@ -140,13 +138,6 @@ impl<'f> Product<'f> {
         }
         if any {
             self.writer.publish(millis(scene));
-            if std::env::var_os("CAPDBG").is_some() && millis(scene).0 / 60000 != self.dbg {
-                self.dbg = millis(scene).0 / 60000;
-                let s = self.writer.stats();
-                let v: Vec<u64> = s.backends.iter().map(|b| b.blocks_max).collect();
-                let m = v.iter().sum::<u64>() / v.len() as u64;
-                eprintln!("{} mean {} {:?}", self.dbg, m, &v[..v.len().min(8)]);
-            }
         }
     }
 
@@ -222,7 +213,10 @@ impl Router for Product<'_> {
         let backend = reservation.backend();
         let expected_tokens = decision.predicted_uncached_tokens;
         let predicted_blocks = decision.overlap_blocks;
-        self.hold(key, Held { reservation, blocks: blocks.clone(), predicted_blocks, at: millis(scene) });
+        self.hold(
+            key,
+            Held { reservation, blocks: blocks.clone(), predicted_blocks, at: millis(scene) },
+        );
         self.observe(scene, Observation::Stored { backend, blocks, at: millis(scene) });
         Some(Route { engine: backend.index(), expected_tokens })
     }
