@@ -85,9 +85,7 @@ impl Evidence {
         while *steps > 0
             && let Some(correction) = self.corrections.pop_front()
         {
-            let span = correction.span;
-            let held = self.ledger.find(span, correction.backend).is_some();
-            if !held || self.ledger.record(span).first != correction.first {
+            if !self.stands(&correction) {
                 continue;
             }
             let (lost, done) = self.drop_below(&correction, Some(correction.tick), steps);
@@ -99,6 +97,15 @@ impl Evidence {
                 self.corrections.push_front(correction);
             }
         }
+    }
+
+    /// Whether a correction's span is still the one it was made for: it begins as then, or was used since and has become one
+    /// with what lies above it. A number that was given anew and used at once passes too: what it loses then is evidence
+    /// older than the correction, which comes back with its next use.
+    fn stands(&self, correction: &Correction) -> bool {
+        let Correction { backend, span, first, tick } = *correction;
+        let Some(hold) = self.ledger.find(span, backend) else { return false };
+        self.ledger.record(span).first == first || self.ledger.hold(hold).at >= tick
     }
 
     /// The backend loses a span and all that hangs below it, leaves first, as far as the steps go; what was used at or
