@@ -3,20 +3,28 @@
 //! an engine of that capacity would hold. It never blocks and never looks at a clock.
 
 mod account;
+mod capacity;
 mod check;
 mod edit;
+mod learn;
 mod ledger;
 mod links;
 mod purge;
+mod reuse;
 mod slab;
+mod steps;
 
 pub use account::Lost;
 
+use std::collections::VecDeque;
+
 use crate::index::IndexConfig;
-use crate::limits::{EVICTION_SAMPLE, EXPIRY_HOLDS_MAX, PROMPT_BLOCKS_MAX};
+use crate::limits::{EVICTION_SAMPLE, EXPIRY_HOLDS_MAX, PROMPT_BLOCKS_MAX, PURGE_STEPS_MAX};
 use crate::tree::{SpanId, Tree};
 use crate::{BackendId, BackendSet, BackendStats, IndexStats, Millis, SequenceHash};
+use capacity::{Vote, Votes};
 use ledger::{HoldId, Ledger};
+use steps::Correction;
 
 /// The tree and its books.
 #[derive(Debug)]
@@ -28,13 +36,22 @@ pub(crate) struct Evidence {
     dirty: bool,
     /// Backends some of whose holds are stale.
     purging: BackendSet,
+    /// Backends that hold more than their budget since it was lowered.
+    shrinking: BackendSet,
+    /// Corrections that have not come to their end, oldest first.
+    corrections: VecDeque<Correction>,
     /// Where the next look for somebody to evict from, or to expire, starts.
     cursor: usize,
+    /// Votes of all backends on how far capacities are from what is assumed, and what they say.
+    fleet_votes: Votes,
+    fleet_offset: i32,
     /// What removed backends lost.
     lost: Lost,
     /// Scratch: the spans of the path being worked on, and its first hashes.
     path: Vec<SpanId>,
     route: Vec<SequenceHash>,
+    /// Scratch: what a report says about single blocks.
+    votes: Vec<Vote>,
 }
 
 impl Evidence {
@@ -45,7 +62,12 @@ impl Evidence {
             config,
             dirty: false,
             purging: BackendSet::default(),
+            shrinking: BackendSet::default(),
+            corrections: VecDeque::new(),
             cursor: 0,
+            fleet_votes: Votes::default(),
+            fleet_offset: 0,
+            votes: Vec::new(),
             lost: Lost::default(),
             path: Vec::new(),
             route: Vec::new(),
@@ -64,6 +86,7 @@ impl Evidence {
             return;
         }
         self.ledger.open_account(backend).is_leaving = false;
+        self.note_use(backend, blocks, at);
         let matched = self.follow_splitting(blocks);
         self.join(backend);
         self.grow(backend, &blocks[matched..]);
@@ -81,12 +104,14 @@ impl Evidence {
         blocks: &[SequenceHash],
         predicted: u32,
         cached: u32,
+        at: Millis,
     ) {
         if predicted <= cached.saturating_add(1) {
             return;
         }
-        let Some(lost) = self.first_beyond(backend, blocks, cached as usize) else { return };
-        let removed = self.drop_below(backend, lost);
+        let Some(span) = self.first_beyond(backend, blocks, cached as usize) else { return };
+        let (first, tick) = (self.ledger.record(span).first, ledger::tick(at));
+        let removed = self.correct(Correction { backend, span, first, tick }, PURGE_STEPS_MAX);
         if let Some(account) = self.ledger.account_mut(backend) {
             account.lost.corrected_blocks += removed;
             account.lost.corrections += 1;
@@ -98,7 +123,8 @@ impl Evidence {
         let account = self.ledger.open_account(backend);
         account.blocks_max = (blocks_max > 0).then_some(blocks_max);
         account.is_leaving = false;
-        self.keep_budget(backend);
+        self.assume(backend);
+        self.lower_to_budget(backend, PURGE_STEPS_MAX);
     }
 
     /// Forgets what one backend, the next in turn, has not used for too long. A bounded step, called often.
@@ -127,6 +153,19 @@ impl Evidence {
         }
     }
 
+    /// Does some of what is left to do: a bounded step.
+    pub(crate) fn work_off_some(&mut self) {
+        let mut steps = self.config.purge_steps_max.max(1);
+        self.purge_some(&mut steps);
+        self.shrink_some(&mut steps);
+        self.correct_some(&mut steps);
+    }
+
+    /// Whether anything is left to do.
+    pub(crate) fn is_behind(&self) -> bool {
+        !(self.purging.is_empty() && self.shrinking.is_empty() && self.corrections.is_empty())
+    }
+
     /// Blocks held, summed over backends, as far as they are believed.
     pub(crate) fn resident_blocks(&self) -> u64 {
         self.ledger.resident - self.ledger.stale
@@ -148,22 +187,25 @@ impl Evidence {
             stats.backends.push(BackendStats {
                 id: BackendId(index as u16),
                 blocks: account.fresh_blocks(),
-                blocks_max: account.blocks_max.unwrap_or(self.config.backend_blocks_max),
+                blocks_max: account.budget(self.config.backend_blocks_max),
+                blocks_assumed: account.blocks_max.unwrap_or(self.config.backend_blocks_max),
                 spans: account.spans,
                 lost: account.lost,
             });
         }
     }
 
-    /// Evicts the oldest of `backend` until it is within its budget.
+    /// Evicts the oldest of `backend` until it is within its budget, and what it may exceed that by for now.
     fn keep_budget(&mut self, backend: BackendId) {
         let Some(account) = self.ledger.account(backend) else { return };
-        let max = account.blocks_max.unwrap_or(self.config.backend_blocks_max);
+        let max = account.budget(self.config.backend_blocks_max);
         // Stale blocks are the oldest, so they go first. As long as what is believed fits, no more of them go at once
         // than the longest prompt brings: the rest goes in steps.
         let over = account.blocks.saturating_sub(max);
         let fits = account.fresh_blocks() <= max;
-        self.evict(backend, if fits { over.min(PROMPT_BLOCKS_MAX as u64) } else { over });
+        let now = if fits { PROMPT_BLOCKS_MAX as u64 } else { over.saturating_sub(account.excess) };
+        let mut unbounded = usize::MAX;
+        self.evict(backend, over.min(now), &mut unbounded);
     }
 
     /// Evicts from the largest of a few backends until the fleet is within its own bound.
@@ -171,7 +213,8 @@ impl Evidence {
         while let over @ 1.. = self.ledger.resident.saturating_sub(self.config.fleet_blocks_max) {
             let victim = self.largest_of_a_few(storing);
             let blocks = self.ledger.account(victim).map_or(0, |account| account.blocks);
-            self.evict(victim, over.min(blocks));
+            let mut unbounded = usize::MAX;
+            self.evict(victim, over.min(blocks), &mut unbounded);
         }
     }
 
@@ -185,12 +228,13 @@ impl Evidence {
         BackendId(largest.unwrap_or(0) as u16)
     }
 
-    /// Takes exactly `blocks` blocks from `backend`, oldest first and from the end of each path.
-    fn evict(&mut self, backend: BackendId, blocks: u64) {
+    /// Takes exactly `blocks` blocks from `backend`, oldest first and from the end of each path, or as far as the steps go.
+    fn evict(&mut self, backend: BackendId, blocks: u64, steps: &mut usize) {
         let mut over = blocks;
         let stale = |ledger: &Ledger| ledger.account(backend).map_or(0, |a| a.stale_blocks);
         let stale_before = stale(&self.ledger);
         while over > 0
+            && *steps > 0
             && let Some(oldest) = self.oldest(backend)
         {
             let held = u64::from(self.ledger.record(self.ledger.hold(oldest).span).blocks);
@@ -199,6 +243,7 @@ impl Evidence {
             } else {
                 self.drop_tail(oldest, (held - over) as u32)
             };
+            *steps = steps.saturating_sub(1 + self.route.len());
         }
         // Stale blocks were lost before.
         let freed = stale_before - stale(&self.ledger);

@@ -62,6 +62,20 @@ pub enum Observation {
         /// When.
         at: Millis,
     },
+    /// The engine reported how much of a prompt it had cached when the prompt came, be it what was predicted or not: what
+    /// its capacity is learned from. To be sent before the [`Stored`](Self::Stored) of the prompt's end.
+    Cached {
+        /// Where.
+        backend: BackendId,
+        /// The prompt's blocks, from the first.
+        blocks: Vec<SequenceHash>,
+        /// Leading blocks that were cached for sure.
+        least: u32,
+        /// Leading blocks beyond which none was.
+        most: u32,
+        /// When the prompt was routed: the time of its first `Stored`.
+        routed_at: Millis,
+    },
     /// The engine restarted or dropped its cache: it holds nothing. Its budget stays.
     Cleared {
         /// Where.
@@ -72,7 +86,8 @@ pub enum Observation {
         /// Which.
         backend: BackendId,
     },
-    /// What the engine's cache can hold.
+    /// What the engine's cache is thought to hold. From there on it is learned ([`Cached`](Self::Cached)), from anew
+    /// where this changes.
     Budget {
         /// Where.
         backend: BackendId,
@@ -143,8 +158,11 @@ impl IndexWriter {
             Observation::Stored { backend, blocks, at } => {
                 self.evidence.store(backend, &blocks, at);
             }
-            Observation::Reported { backend, blocks, predicted_blocks, cached_blocks, at: _ } => {
-                self.evidence.report(backend, &blocks, predicted_blocks, cached_blocks);
+            Observation::Reported { backend, blocks, predicted_blocks, cached_blocks, at } => {
+                self.evidence.report(backend, &blocks, predicted_blocks, cached_blocks, at);
+            }
+            Observation::Cached { backend, blocks, least, most, routed_at } => {
+                self.evidence.learn(backend, &blocks, least..most, routed_at);
             }
             Observation::Cleared { backend } => self.evidence.clear(backend),
             Observation::Removed { backend } => self.evidence.remove(backend),
@@ -158,7 +176,7 @@ impl IndexWriter {
     /// Costs a few hundred nanoseconds; what a batch touched was copied when it was applied.
     pub fn publish(&mut self, now: Millis) -> bool {
         self.evidence.expire_some(now);
-        self.evidence.purge_some();
+        self.evidence.work_off_some();
         let changed = self.evidence.changed();
         let fresh = changed.is_some();
         if let Some((tree, hidden)) = changed {
@@ -171,10 +189,11 @@ impl IndexWriter {
         fresh
     }
 
-    /// Whether publishing again would free more of what cleared or removed backends held. Nobody believes in that any
-    /// more; it is freed in steps, one a publication, so that no publication takes long.
+    /// Whether publishing again would do more of what is left: what cleared or removed backends held (nobody believes in
+    /// that any more), what lowered budgets no longer allow, and what corrections found lost is freed in steps, one a
+    /// publication, so that no publication takes long.
     pub fn is_behind(&self) -> bool {
-        self.evidence.is_purging()
+        self.evidence.is_behind()
     }
 
     /// Blocks held, summed over backends: one of the [counts](Self::stats), without the walk.
@@ -256,8 +275,10 @@ pub struct BackendStats {
     pub id: BackendId,
     /// Blocks it plausibly holds.
     pub blocks: u64,
-    /// Its budget.
+    /// Its budget: the capacity learned from what its engine reports, at first the one assumed.
     pub blocks_max: u64,
+    /// The capacity assumed: as told, or the default.
+    pub blocks_assumed: u64,
     /// Spans they are in.
     pub spans: u32,
     /// Blocks it lost, by reason.

@@ -34,6 +34,31 @@ pub const EVICTION_SAMPLE: usize = 16;
 /// Idle holds forgotten in one publication: a backend that fell silent is forgotten in steps of a few microseconds.
 pub const EXPIRY_HOLDS_MAX: usize = 64;
 
+/// Corrections that wait for their end: 24 KiB. One that takes back more than a step's work is rare.
+pub const CORRECTIONS_MAX: usize = 1024;
+
+/// Blocks of a backend whose order of use is followed beyond its evidence, at most: 16 KiB a backend, whatever it holds.
+pub const REUSE_SAMPLES_MAX: usize = 2048;
+
+/// How many of them stand for the capacity assumed of it, at least (and less than twice as many). Distances are then
+/// within a tenth, and reach to eight times what is assumed.
+pub const REUSE_SAMPLES_ASSUMED: u64 = 128;
+
+/// How far the capacity learned of a backend may be from the one assumed, in octaves: an eighth to eight times.
+pub const CAPACITY_OCTAVES: usize = 3;
+
+/// Votes on a backend's capacity after which an older one counts for little more than a third: a few hundred requests.
+pub const CAPACITY_VOTES: f32 = 2048.0;
+
+/// Votes by which a capacity an octave away has to be better than the one expected: one prompt that was found or lost.
+pub const CAPACITY_PRIOR_VOTES: f32 = 2.0;
+
+/// Reports mean nothing when less than this part of what was used before was cached, as a divisor.
+pub const CAPACITY_COUNTED_DIVISOR: f32 = 64.0;
+
+/// What votes on a capacity still count for after a restart, perhaps with other settings.
+pub const CAPACITY_DOUBT: f32 = 0.25;
+
 /// Steps taken in one go (by an observation, by a publication) to give up what a cleared or removed backend held; one
 /// step is one span of the way to a hold. About a millisecond: scattered holds cost three microseconds each, since each
 /// publication copies the fans on their ways anew.

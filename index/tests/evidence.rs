@@ -394,3 +394,125 @@ fn a_hundred_thousand_branches_below_one_stem_publish_one_by_one() {
     writer.apply(Observation::Cleared { backend: A });
     assert_eq!(writer.stats().resident_blocks, 0);
 }
+
+/// An engine that forgets the least recently used, and what it would report.
+#[derive(Default)]
+struct Engine(Vec<SequenceHash>);
+
+impl Engine {
+    fn serve(&mut self, blocks: &[SequenceHash], room: usize) -> u32 {
+        let cached = blocks.iter().take_while(|hash| self.0.contains(hash)).count() as u32;
+        self.0.retain(|hash| !blocks.contains(hash));
+        self.0.extend(blocks.iter().rev());
+        let over = self.0.len().saturating_sub(room);
+        self.0.drain(..over);
+        cached
+    }
+}
+
+impl Case {
+    /// Prompts of conversations taken at random, served by an engine with so much room. `says` is what it reports.
+    fn converse(&mut self, engine: &mut Engine, room: usize, says: impl Fn(u32) -> u32) {
+        let mut rng = fastrand::Rng::with_seed(9);
+        for _ in 0..1_500 {
+            // Some come back soon, some late: distances from nothing to four times the room.
+            let among = 1 << rng.u64(2..9);
+            let blocks = chain(1 + rng.u64(..among), 20);
+            self.now += 70;
+            let stored = |at| Observation::Stored { backend: A, blocks: blocks.clone(), at };
+            self.writer.apply(stored(Millis(self.now)));
+            let cached = says(engine.serve(&blocks, room));
+            let routed_at = Millis(self.now);
+            self.now += 30;
+            let (least, most) = (cached, cached);
+            let report =
+                Observation::Cached { backend: A, blocks: blocks.clone(), least, most, routed_at };
+            self.writer.apply(report);
+            self.writer.apply(stored(Millis(self.now)));
+            self.writer.publish(Millis(self.now));
+        }
+        self.catch_up();
+    }
+
+    fn learned(&self) -> f64 {
+        let stats = self.stats(A);
+        stats.blocks_max as f64 / stats.blocks_assumed as f64
+    }
+}
+
+#[test]
+fn a_capacity_assumed_wrong_is_learned_from_reports() {
+    for factor in [0.25, 0.5, 1.0, 2.0, 4.0] {
+        let mut case = Case::with_budget((1_000.0 / factor) as u64);
+        case.converse(&mut Engine::default(), 1_000, |cached| cached);
+        let off = case.learned() / factor;
+        assert!((0.75..1.25).contains(&off), "{factor} times: {off}");
+        assert!(case.stats(A).blocks <= case.stats(A).blocks_max);
+    }
+}
+
+#[test]
+fn an_engine_that_comes_back_with_another_capacity_is_learned_anew() {
+    let mut case = Case::with_budget(1_000);
+    case.converse(&mut Engine::default(), 2_000, |cached| cached);
+    assert!((1.7..2.3).contains(&case.learned()), "{}", case.learned());
+    case.apply(Observation::Cleared { backend: A });
+    case.converse(&mut Engine::default(), 500, |cached| cached);
+    assert!((0.42..0.58).contains(&case.learned()), "{}", case.learned());
+}
+
+#[test]
+fn reports_that_count_nothing_leave_the_budget_as_it_was_told() {
+    let mut case = Case::with_budget(1_000);
+    case.converse(&mut Engine::default(), 2_000, |_| 0);
+    assert_eq!(case.learned(), 1.0);
+    case.converse(&mut Engine::default(), 2_000, |cached| cached / 20 * 20);
+    assert!(case.learned() <= 8.0);
+}
+
+#[test]
+fn a_budget_told_a_little_differently_keeps_what_was_learned() {
+    let mut case = Case::with_budget(1_000);
+    case.converse(&mut Engine::default(), 2_000, |cached| cached);
+    let learned = case.stats(A).blocks_max;
+    case.apply(Observation::Budget { backend: A, blocks_max: 1_100 });
+    assert_eq!((case.stats(A).blocks_max, case.stats(A).blocks_assumed), (learned, 1_100));
+    case.apply(Observation::Budget { backend: A, blocks_max: 9_000 });
+    assert_eq!(case.stats(A).blocks_assumed, 9_000);
+    assert!(case.stats(A).blocks_max >= 9_000);
+}
+
+#[test]
+fn a_budget_cut_deep_is_kept_in_steps_and_nothing_is_gained_meanwhile() {
+    let mut case = Case::with_budget(20_000);
+    (0..5_000).for_each(|name| {
+        let at = Millis(name);
+        let blocks = branch(&[], 2 + name, 3);
+        case.writer.apply(Observation::Stored { backend: A, blocks, at });
+    });
+    case.apply(Observation::Budget { backend: A, blocks_max: 100 });
+    let left = case.stats(A).blocks;
+    assert!(left > 100 && left < 15_000 && case.writer.is_behind(), "{left}");
+    case.store(A, &chain(1, 50));
+    assert!(case.stats(A).blocks <= left);
+    assert!(case.catch_up() > 1);
+    assert_eq!((case.stats(A).blocks, case.depth(A, &chain(1, 50))), (100, 50));
+}
+
+#[test]
+fn a_correction_of_much_is_done_in_steps_and_spares_what_was_used_since() {
+    let mut case = Case::with_budget(100_000);
+    let stem = chain(1, 4);
+    (0..5_000).for_each(|name| {
+        let blocks = branch(&stem, 2 + name, 2);
+        case.writer.apply(Observation::Stored { backend: A, blocks, at: Millis(0) });
+    });
+    case.now = 1_000;
+    case.report(A, &branch(&stem, 2, 2), 6, 2);
+    assert!(case.writer.is_behind() && case.stats(A).blocks > 5_000);
+    let again = branch(&stem, 3, 2);
+    case.store(A, &again);
+    assert!(case.catch_up() > 1);
+    assert_eq!((case.stats(A).blocks, case.depth(A, &again)), (6, 6));
+    assert_eq!(case.stats(A).lost.corrections, 1);
+}

@@ -54,6 +54,7 @@ impl Twin {
                     self.correct(*backend, blocks, *cached_blocks as usize);
                 }
             }
+            Observation::Cached { .. } => {}
             Observation::Cleared { backend } => self.clear(*backend),
             Observation::Removed { backend } => {
                 self.clear(*backend);

@@ -188,13 +188,24 @@ impl Learner {
             upstream.note_alive(record.times.end.millis());
         }
         // Judged by what was known before it: its own density must not vouch for itself.
-        let lesson = evidence::lesson(record, self.scale(record, backend));
+        let scale = self.scale(record, backend);
+        let lesson = evidence::lesson(record, scale);
+        self.measure(record, backend, scale);
         if evidence::succeeded(record) {
             self.learn_ratio(record);
         }
         let blocks = std::mem::take(&mut record.blocks);
         self.apply(lesson, backend, blocks, record.times.end);
         lesson
+    }
+
+    /// What the engine had cached teaches how much it can hold.
+    fn measure(&mut self, record: &Record, backend: BackendId, scale: Scale) {
+        let (cached, placed) = (evidence::cached(record, scale), record.times.placed);
+        if let (Some((least, most)), Some(placed)) = (cached, placed) {
+            let (blocks, routed_at) = (record.blocks.clone(), placed.millis());
+            self.writer.apply(Observation::Cached { backend, blocks, least, most, routed_at });
+        }
     }
 
     fn apply(

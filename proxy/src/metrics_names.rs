@@ -142,7 +142,11 @@ pub(crate) const BACKEND_CONVERSATIONS: Metric =
 pub(crate) const BACKEND_EVIDENCE: Metric =
     metric("shearwater_backend_evidence_blocks", "Blocks of evidence held for it");
 pub(crate) const BACKEND_EVIDENCE_MAX: Metric =
-    metric("shearwater_backend_evidence_blocks_max", "Blocks of evidence it may have");
+    metric("shearwater_backend_evidence_blocks_max", "Blocks of evidence it may have, as learned");
+pub(crate) const BACKEND_EVIDENCE_ASSUMED: Metric = metric(
+    "shearwater_backend_evidence_blocks_assumed",
+    "Blocks it was assumed to hold before its reports taught how many it does",
+);
 pub(crate) const BACKEND_QUEUE: Metric =
     metric("shearwater_backend_queue_depth", "Requests waiting inside its engine, as reported");
 pub(crate) const BACKEND_KV_USAGE: Metric =

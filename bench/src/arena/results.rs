@@ -57,6 +57,11 @@ pub struct Row {
     pub imbalance: f64,
     /// Requests that ended.
     pub done: usize,
+    /// Mean time to first token of the requests that came in the second half of the run, in seconds: without the time a
+    /// cold fleet takes to fill, and a router to learn.
+    pub late_ttft_mean: f64,
+    /// How many of those ended.
+    pub late_done: usize,
     /// Answers cut off by failing engines; those not begun were placed anew.
     pub lost: usize,
     /// What else was set: load, copies, sessions, queue order, seed.
@@ -66,7 +71,7 @@ pub struct Row {
 impl Outcome {
     /// The figures.
     pub fn row(&self, trace: &str, policy: &str, capacity: usize, setting: &str) -> Row {
-        let ttft = self.ttft_sorted();
+        let (ttft, late) = (self.ttft_sorted(), self.late_ttft());
         let worked: f64 = self.worked_s.iter().sum();
         let most = self.worked_s.iter().copied().fold(0.0, f64::max);
         Row {
@@ -80,9 +85,18 @@ impl Outcome {
             ttft_p99: quantile(&ttft, 0.99),
             imbalance: most * self.worked_s.len() as f64 / worked.max(1e-9),
             done: self.samples.len(),
+            late_ttft_mean: late.iter().sum::<f64>() / late.len().max(1) as f64,
+            late_done: late.len(),
             lost: self.lost,
             setting: setting.to_owned(),
         }
+    }
+
+    /// Times to first token of what came in the second half of the time in which requests came.
+    fn late_ttft(&self) -> Vec<f64> {
+        let end_s = self.samples.iter().map(|sample| sample.arrived_s).fold(0.0, f64::max);
+        let late = self.samples.iter().filter(|sample| sample.arrived_s >= end_s / 2.0);
+        late.map(|sample| sample.ttft_s).collect()
     }
 
     /// All times to first token, in order.

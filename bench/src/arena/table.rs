@@ -6,15 +6,27 @@ use super::results::Row;
 /// The head of the table.
 pub fn head() -> String {
     format!(
-        "{:26} {:>4} {:>6} {:16} {:>6} {:>8} {:>8} {:>8} {:>6} {:>7}  {}",
-        "trace", "N", "C", "policy", "hit", "p50 s", "p99 s", "mean s", "imb", "done", "setting"
+        "{:26} {:>4} {:>6} {:16} {:>6} {:>8} {:>8} {:>8} {:>6} {:>7} {:>8} {:>7}  {}",
+        "trace",
+        "N",
+        "C",
+        "policy",
+        "hit",
+        "p50 s",
+        "p99 s",
+        "mean s",
+        "imb",
+        "done",
+        "late s",
+        "late",
+        "setting"
     )
 }
 
 /// One row.
 pub fn line(row: &Row) -> String {
     format!(
-        "{:26} {:>4} {:>6} {:16} {:6.3} {:8.2} {:8.1} {:8.2} {:6.2} {:>7}  {}",
+        "{:26} {:>4} {:>6} {:16} {:6.3} {:8.2} {:8.1} {:8.2} {:6.2} {:>7} {:8.2} {:>7}  {}",
         row.trace,
         row.backends,
         row.capacity,
@@ -25,6 +37,8 @@ pub fn line(row: &Row) -> String {
         row.ttft_mean,
         row.imbalance,
         row.done,
+        row.late_ttft_mean,
+        row.late_done,
         row.setting
     )
 }

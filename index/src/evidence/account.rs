@@ -1,6 +1,8 @@
 //! One backend's account: its budget, what it holds, the two ends of its order of use, and what it lost so far.
 
+use super::capacity::Capacity;
 use super::ledger::{HoldId, Holds};
+use super::reuse::Reuse;
 use crate::BackendId;
 
 /// What the ledger keeps for one backend.
@@ -11,16 +13,27 @@ pub(super) struct Account {
     pub(super) oldest: HoldId,
     pub(super) newest: HoldId,
     pub(super) blocks: u64,
-    /// The engine's capacity, once known.
+    /// What the engine's capacity is assumed to be, once told.
     pub(super) blocks_max: Option<u64>,
+    /// What it was found to be, once anything was reported.
+    pub(super) learned: Option<Box<Learned>>,
     pub(super) spans: u32,
     /// How often everything was given up. A hold of an earlier epoch is stale: it is not believed, only not freed yet.
     pub(super) epoch: u16,
+    /// Blocks it may be believed to hold beyond its budget, until steps have given them up.
+    pub(super) excess: u64,
     /// Blocks of stale holds, part of `blocks`.
     pub(super) stale_blocks: u64,
     /// The backend left; the account is closed when nothing stale is left.
     pub(super) is_leaving: bool,
     pub(super) lost: Lost,
+}
+
+/// What a backend's reports are compared with, and what came of it.
+#[derive(Clone, Debug)]
+pub(super) struct Learned {
+    pub(super) reuse: Reuse,
+    pub(super) capacity: Capacity,
 }
 
 /// Blocks a backend lost, by reason.
@@ -46,17 +59,35 @@ impl Account {
             newest: HoldId::NIL,
             blocks: 0,
             blocks_max: None,
+            learned: None,
             spans: 0,
             epoch: 0,
+            excess: 0,
             stale_blocks: 0,
             is_leaving: false,
             lost: Lost::default(),
         }
     }
 
+    /// Blocks it may be believed to hold, where `default` are assumed of a backend of unknown capacity.
+    pub(super) fn budget(&self, default: u64) -> u64 {
+        match &self.learned {
+            Some(learned) => learned.capacity.blocks(),
+            None => self.blocks_max.unwrap_or(default),
+        }
+    }
+
     /// Blocks it is believed to hold.
     pub(super) fn fresh_blocks(&self) -> u64 {
         self.blocks - self.stale_blocks
+    }
+}
+
+impl Learned {
+    /// The order of use is bounded and names nothing twice; the capacity is within its bounds.
+    pub(super) fn check_invariants(&self) -> Result<(), String> {
+        self.reuse.check_invariants()?;
+        self.capacity.check_invariants()
     }
 }
 

@@ -4,7 +4,7 @@
 use super::Evidence;
 use super::ledger::HoldId;
 use crate::BackendId;
-use crate::limits::SPAN_BLOCKS_MAX;
+use crate::limits::{CORRECTIONS_MAX, SPAN_BLOCKS_MAX};
 use crate::tree::{Span, SpanId};
 
 macro_rules! rule {
@@ -75,13 +75,21 @@ impl Evidence {
             let (spans, blocks) = self.check_ages(backend)?;
             rule!(7, account.blocks == blocks, "{backend} holds {blocks}, not {}", account.blocks);
             rule!(7, account.spans == spans, "{backend} holds {spans} spans");
-            let max = account.blocks_max.unwrap_or(self.config.backend_blocks_max);
+            let max = account.budget(self.config.backend_blocks_max);
             let fresh = account.fresh_blocks();
-            rule!(8, fresh <= max, "{backend} holds {fresh} of at most {max}");
+            let allowed = max.saturating_add(account.excess);
+            rule!(8, fresh <= allowed, "{backend} holds {fresh} of at most {allowed}");
+            let shrinking = account.excess == 0 || self.shrinking.contains(backend);
+            rule!(14, shrinking, "{backend} may exceed its budget for good");
+            if let Some(learned) = &account.learned {
+                learned.check_invariants()?;
+            }
             rule!(9, self.check_family(account.root)? == spans, "{backend}: holds hang loose");
             resident += blocks;
         }
         rule!(7, self.ledger.resident == resident, "{resident} blocks are resident");
+        let waiting = self.corrections.len();
+        rule!(15, waiting <= CORRECTIONS_MAX, "{waiting} corrections wait");
         rule!(8, resident <= self.config.fleet_blocks_max, "the fleet holds {resident}");
         Ok(())
     }

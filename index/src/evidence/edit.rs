@@ -142,22 +142,6 @@ impl Evidence {
         None
     }
 
-    /// `backend` loses `span` and all that hangs below it. Returns the blocks lost.
-    pub(super) fn drop_below(&mut self, backend: BackendId, span: SpanId) -> u64 {
-        // Parents before children in the list, so its reverse is an order to give up in.
-        let mut holds: Vec<HoldId> = self.ledger.find(span, backend).into_iter().collect();
-        let mut at = 0;
-        while at < holds.len() {
-            let mut next = self.ledger.hold(holds[at]).down;
-            while let Some(hold) = next.some() {
-                holds.push(hold);
-                next = self.ledger.hold(hold).side;
-            }
-            at += 1;
-        }
-        holds.into_iter().rev().map(|hold| self.drop_hold(hold)).sum()
-    }
-
     /// Gives up a hold that nothing hangs below. Returns the blocks lost.
     pub(super) fn drop_hold(&mut self, id: HoldId) -> u64 {
         let hold = *self.ledger.hold(id);

@@ -14,7 +14,8 @@ impl Evidence {
     /// `backend` holds nothing any more.
     pub(crate) fn clear(&mut self, backend: BackendId) {
         self.disbelieve(backend);
-        self.purge_some();
+        let mut steps = self.config.purge_steps_max.max(1);
+        self.purge_some(&mut steps);
     }
 
     /// `backend` left the fleet: nothing of it is kept, its budget included.
@@ -25,12 +26,15 @@ impl Evidence {
             self.lost.add(&lost);
             account.is_leaving = true;
             account.blocks_max = None;
+            account.learned = None;
         }
-        self.purge_some();
+        let mut steps = self.config.purge_steps_max.max(1);
+        self.purge_some(&mut steps);
         self.close_if_gone(backend);
     }
 
     fn disbelieve(&mut self, backend: BackendId) {
+        self.forget_uses(backend);
         let cleared = self.ledger.make_stale(backend);
         if let Some(account) = self.ledger.account_mut(backend)
             && account.blocks > 0
@@ -41,16 +45,15 @@ impl Evidence {
         }
     }
 
-    /// Gives up stale holds, a bounded step.
-    pub(crate) fn purge_some(&mut self) {
-        let mut steps = 0;
-        while steps < self.config.purge_steps_max.max(1)
+    /// Gives up stale holds, as far as the steps go.
+    pub(super) fn purge_some(&mut self, steps: &mut usize) {
+        while *steps > 0
             && let Some(backend) = self.purging.first()
         {
             match self.ledger.oldest_stale(backend) {
                 Some(oldest) => {
                     self.drop_hold(oldest);
-                    steps += 1 + self.route.len();
+                    *steps = steps.saturating_sub(1 + self.route.len());
                 }
                 None => {
                     self.purging.remove(backend);
@@ -59,11 +62,6 @@ impl Evidence {
                 }
             }
         }
-    }
-
-    /// Whether stale holds are left.
-    pub(crate) fn is_purging(&self) -> bool {
-        !self.purging.is_empty()
     }
 
     /// Closes the account of a backend that left, once nothing of it is left.

@@ -51,6 +51,7 @@ fn backend(
         "evidence": evidence.map(|evidence| json!({
             "blocks": evidence.blocks,
             "blocks_max": evidence.blocks_max,
+            "blocks_assumed": evidence.blocks_assumed,
         })),
         "signals": {
             "resolve": asked(&report.resolve, now),

@@ -79,15 +79,27 @@ pub(crate) fn lesson(record: &Record, scale: Scale) -> Lesson {
         let never_ran = Lesson::NeverRan { held_blocks: predicted_blocks };
         return if computed { Lesson::Nothing } else { never_ran };
     }
-    let usage = record.usage.as_ref();
-    let tokens = usage.and_then(|usage| Some((usage.prompt_tokens, usage.cached_tokens?)));
-    let Some((prompt_tokens, cached_tokens)) = tokens else { return Lesson::Confirmed };
-    judge(&Reported {
+    reported(record, scale).map_or(Lesson::Confirmed, |reported| judge(&reported))
+}
+
+/// Leading blocks that were cached when the prompt came: at least so many, and at most so many. `None` when nothing
+/// trustworthy was said.
+pub(crate) fn cached(record: &Record, scale: Scale) -> Option<(u32, u32)> {
+    if !succeeded(record) || record.blocks.is_empty() {
+        return None;
+    }
+    let reported = reported(record, scale).filter(|reported| reported.prompt_tokens > 0)?;
+    Some((at_least(&reported), at_most(&reported)))
+}
+
+fn reported(record: &Record, scale: Scale) -> Option<Reported> {
+    let usage = record.usage.as_ref()?;
+    Some(Reported {
         blocks: u32::try_from(record.blocks.len()).unwrap_or(u32::MAX),
-        predicted_blocks,
+        predicted_blocks: record.decision.as_ref().map_or(0, |decision| decision.overlap_blocks),
         canonical_bytes: record.canonical_bytes,
-        prompt_tokens,
-        cached_tokens,
+        prompt_tokens: usage.prompt_tokens,
+        cached_tokens: usage.cached_tokens?,
         page_tokens: scale.page_tokens,
         block_bytes: scale.block_bytes,
         bytes_per_token_milli: scale.bytes_per_token_milli,
@@ -101,22 +113,56 @@ pub(crate) fn lesson(record: &Record, scale: Scale) -> Lesson {
 /// sixteenth of the prediction. Believing too much costs a second look; taking too much away costs every
 /// conversation that shares the blocks.
 pub(crate) fn judge(reported: &Reported) -> Lesson {
-    let held =
-        reported.cached_tokens.saturating_add(u64::from(reported.page_tokens.saturating_sub(1)));
-    if reported.prompt_tokens == 0 || held >= reported.prompt_tokens {
+    if reported.prompt_tokens == 0 || reported.is_whole() {
         return Lesson::Confirmed;
     }
-    let own = u128::from(reported.canonical_bytes) * 1000 / u128::from(reported.prompt_tokens);
-    let density_milli = own.max(u128::from(reported.bytes_per_token_milli));
-    let bytes = (u128::from(held) * density_milli).saturating_mul(9) / 8 / 1000;
-    let cached_blocks = bytes / u128::from(reported.block_bytes.max(1));
-    let cached_blocks = u32::try_from(cached_blocks).unwrap_or(u32::MAX).min(reported.blocks);
+    let cached_blocks = at_most(reported);
     let predicted = u64::from(reported.predicted_blocks);
     let tolerated = u64::from(cached_blocks) + 1 + predicted / SHORTFALL_TOLERANCE_DIVISOR;
     if predicted <= tolerated {
         return Lesson::Confirmed;
     }
     Lesson::Short { predicted_blocks: reported.predicted_blocks, cached_blocks }
+}
+
+/// The most leading blocks that the cached tokens can stand for: the larger density, and an eighth on top.
+fn at_most(reported: &Reported) -> u32 {
+    let (own, usual) = reported.densities_milli();
+    let tokens = if reported.is_whole() { u64::MAX } else { reported.held_tokens() };
+    reported.blocks_of(tokens, own.max(usual), 9)
+}
+
+/// The fewest they can stand for: the smaller density, and an eighth less. The last page of a prompt is computed anew
+/// even where all of it was cached.
+fn at_least(reported: &Reported) -> u32 {
+    let (own, usual) = reported.densities_milli();
+    let tokens = if reported.is_whole() { u64::MAX } else { reported.cached_tokens };
+    reported.blocks_of(tokens, own.min(usual), 7)
+}
+
+impl Reported {
+    /// Cached tokens, with what a page may hide.
+    fn held_tokens(&self) -> u64 {
+        self.cached_tokens.saturating_add(u64::from(self.page_tokens.saturating_sub(1)))
+    }
+
+    /// Whether everything was cached that can be reported as cached.
+    fn is_whole(&self) -> bool {
+        self.held_tokens() >= self.prompt_tokens
+    }
+
+    /// Thousandths of a byte a token: of this prompt, and usually.
+    fn densities_milli(&self) -> (u128, u128) {
+        let own = u128::from(self.canonical_bytes) * 1000 / u128::from(self.prompt_tokens.max(1));
+        (own, u128::from(self.bytes_per_token_milli))
+    }
+
+    /// Whole blocks of so many tokens at this density, times so many eighths.
+    fn blocks_of(&self, tokens: u64, density_milli: u128, eighths: u128) -> u32 {
+        let bytes = u128::from(tokens).saturating_mul(density_milli).saturating_mul(eighths) / 8000;
+        let blocks = bytes / u128::from(self.block_bytes.max(1));
+        u32::try_from(blocks).unwrap_or(u32::MAX).min(self.blocks)
+    }
 }
 
 #[cfg(test)]
@@ -168,6 +214,17 @@ mod tests {
         assert_eq!(judge(&image), Lesson::Confirmed);
         let lost = Reported { cached_tokens: 100, ..image };
         assert_ne!(judge(&lost), Lesson::Confirmed);
+    }
+
+    #[test]
+    fn cached_tokens_are_blocks_within_an_eighth() {
+        let half = reported(30, 500);
+        assert_eq!((at_least(&half), at_most(&half)), (17, 22));
+        let denser = Reported { bytes_per_token_milli: 8_000, ..half };
+        assert_eq!((at_least(&denser), at_most(&denser)), (17, 40));
+        let (none, whole) = (reported(30, 0), reported(30, 1_000));
+        assert_eq!((at_least(&none), at_most(&none)), (0, 0));
+        assert_eq!((at_least(&whole), at_most(&whole)), (40, 40));
     }
 
     #[test]

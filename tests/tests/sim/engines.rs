@@ -113,6 +113,9 @@ impl<'f> World<'f> {
         }
         let (backend, blocks, at) = (*backend, request.blocks.clone(), self.now());
         let cached_blocks = cached / BLOCK_TOKENS;
+        let (least, most, routed_at) = (cached_blocks, cached_blocks + 1, live.placed_at);
+        let told = blocks.clone();
+        self.notes.push_back(Observation::Cached { backend, blocks: told, least, most, routed_at });
         if *predicted > cached_blocks + 1 {
             self.counts.corrections += 1;
             let (blocks, predicted_blocks) = (blocks.clone(), *predicted);

@@ -74,6 +74,7 @@ fn remember(stored: &mut BTreeMap<BackendId, Vec<SequenceHash>>, note: &Observat
         Observation::Stored { backend, blocks, .. } => {
             stored.insert(*backend, blocks.clone());
         }
+        Observation::Cached { .. } => {}
         Observation::Reported { backend, .. }
         | Observation::Cleared { backend }
         | Observation::Removed { backend }

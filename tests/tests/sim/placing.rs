@@ -121,6 +121,7 @@ impl<'f> World<'f> {
                 machine.failures = 0;
                 let (generation, predicted) = (machine.generation, decision.overlap_blocks);
                 let live = Live {
+                    placed_at: self.now(),
                     request,
                     reservation,
                     backend,

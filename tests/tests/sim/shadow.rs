@@ -277,6 +277,7 @@ impl Shadow {
                     beyond.for_each(|hash| _ = self.of(*backend).held.remove(&hash.0));
                 }
             }
+            Observation::Cached { .. } => {}
             Observation::Cleared { backend } => self.of(*backend).held.clear(),
             Observation::Removed { backend } => {
                 self.of(*backend).held.clear();
@@ -315,7 +316,10 @@ impl Shadow {
     ) -> Checked {
         let mut overlaps = Overlaps::new();
         snapshot.overlaps(chain, &mut overlaps);
-        let expected = (chain.len() as u64).min(self.backends[id.index()].blocks_max);
+        let stats = writer.stats();
+        let known = stats.backends.iter().find(|stats| stats.id == id);
+        let may = known.map_or(0, |stats| stats.blocks_max);
+        let expected = (chain.len() as u64).min(may);
         let crowded = writer.stats().resident_blocks >= self.fleet_max;
         let says = u64::from(overlaps.depth(id));
         hold!("stored", crowded || says >= expected, "{id} holds {says} of {expected} stored");
@@ -328,9 +332,15 @@ impl Shadow {
         let resident = stats.resident_blocks;
         hold!("bounds", resident <= self.fleet_max, "{resident} blocks of {}", self.fleet_max);
         for backend in &stats.backends {
-            let max = self.backends[backend.id.index()].blocks_max;
-            let (id, blocks) = (backend.id, backend.blocks);
-            hold!("bounds", blocks <= max, "{id} holds {blocks} blocks of {max}");
+            let told = self.backends[backend.id.index()].blocks_max;
+            let (id, blocks, max) = (backend.id, backend.blocks, backend.blocks_max);
+            let assumed = backend.blocks_assumed;
+            hold!("bounds", assumed == told, "{id} is assumed to hold {assumed}, not {told}");
+            // What is learned is within an eighth and eight times what it was learned from: up to twice what is told now.
+            let near = max <= told.saturating_mul(16) && max >= told / 16;
+            hold!("bounds", near, "{id} may hold {max} blocks, told {told}");
+            let behind = writer.is_behind();
+            hold!("bounds", behind || blocks <= max, "{id} holds {blocks} blocks of {max}");
         }
         Ok(())
     }

@@ -77,6 +77,8 @@ pub(crate) struct Live<'f> {
     /// Which engine process it runs on: another one knows nothing of it.
     pub(crate) generation: u64,
     pub(crate) engine_id: RequestId,
+    /// When it was placed.
+    pub(crate) placed_at: Millis,
     /// Blocks it was predicted to reuse.
     pub(crate) predicted: u32,
     /// Tokens it reused, once its first token came.

@@ -59,6 +59,7 @@ struct Held<'f> {
     reservation: Reservation<'f>,
     blocks: Vec<SequenceHash>,
     predicted_blocks: u32,
+    at: Millis,
 }
 
 /// The product.
@@ -212,7 +213,10 @@ impl Router for Product<'_> {
         let backend = reservation.backend();
         let expected_tokens = decision.predicted_uncached_tokens;
         let predicted_blocks = decision.overlap_blocks;
-        self.hold(key, Held { reservation, blocks: blocks.clone(), predicted_blocks });
+        self.hold(
+            key,
+            Held { reservation, blocks: blocks.clone(), predicted_blocks, at: millis(scene) },
+        );
         self.observe(scene, Observation::Stored { backend, blocks, at: millis(scene) });
         Some(Route { engine: backend.index(), expected_tokens })
     }
@@ -252,10 +256,15 @@ impl Router for Product<'_> {
 
     fn finished(&mut self, scene: &Scene, key: usize, job: &Job) {
         let Some(held) = self.held.get_mut(key).and_then(Option::take) else { return };
-        let Held { reservation, blocks, predicted_blocks } = held;
+        let Held { reservation, blocks, predicted_blocks, at: routed_at } = held;
         let (backend, at) = (reservation.backend(), millis(scene));
         drop(reservation);
         let cached_blocks = job.cached_blocks as u32;
+        if self.options.reports {
+            let (least, most) = (cached_blocks, cached_blocks);
+            let blocks = blocks.clone();
+            self.observe(scene, Observation::Cached { backend, blocks, least, most, routed_at });
+        }
         if self.options.reports && predicted_blocks > cached_blocks + 1 {
             let reported = blocks.clone();
             self.observe(

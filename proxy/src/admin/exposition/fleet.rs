@@ -68,7 +68,9 @@ fn load(page: &mut Page<'_>, rows: &[Row<'_>]) -> fmt::Result {
     let held = |row: &Row<'_>| row.evidence.map_or(0, |evidence| evidence.blocks);
     page.gauges(names::BACKEND_EVIDENCE, each(rows, held))?;
     let budget = |row: &Row<'_>| row.evidence.map_or(0, |evidence| evidence.blocks_max);
-    page.gauges(names::BACKEND_EVIDENCE_MAX, each(rows, budget))
+    page.gauges(names::BACKEND_EVIDENCE_MAX, each(rows, budget))?;
+    let assumed = |row: &Row<'_>| row.evidence.map_or(0, |evidence| evidence.blocks_assumed);
+    page.gauges(names::BACKEND_EVIDENCE_ASSUMED, each(rows, assumed))
 }
 
 fn signals(page: &mut Page<'_>, rows: &[Row<'_>], now: Millis) -> fmt::Result {
