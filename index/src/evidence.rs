@@ -14,7 +14,7 @@ pub use account::Lost;
 
 use crate::index::IndexConfig;
 use crate::limits::{EVICTION_SAMPLE, EXPIRY_HOLDS_MAX, PROMPT_BLOCKS_MAX};
-use crate::tree::{SpanId, Tree};
+use crate::tree::{Mark, SpanId, Tree};
 use crate::{BackendId, BackendSet, BackendStats, IndexStats, Millis, SequenceHash};
 use ledger::{HoldId, Ledger};
 
@@ -32,9 +32,9 @@ pub(crate) struct Evidence {
     cursor: usize,
     /// What removed backends lost.
     lost: Lost,
-    /// Scratch: the spans of the path being worked on, and its first hashes.
+    /// Scratch: the spans of the path being worked on, and its first marks.
     path: Vec<SpanId>,
-    route: Vec<SequenceHash>,
+    route: Vec<Mark>,
 }
 
 impl Evidence {

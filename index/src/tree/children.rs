@@ -1,17 +1,16 @@
-//! The children of a span, by first hash: a persistent hash trie. One hundred thousand conversations may hang below one
+//! The children of a span, by first mark: a persistent hash trie. One hundred thousand conversations may hang below one
 //! system prompt, and adding the next must not copy a map of them: it copies the four or five fans on the way, of at most
-//! 32 places each. Lookups never allocate. Keys are hashes already, so their bits are used as they are.
+//! 32 places each. Lookups never allocate. Marks are hashes already, so their bits are used as they are.
 //!
 //! Shape: no fan is empty, none below the top has a single span and nothing else; so one child is never in a fan.
 
 use std::sync::Arc;
 
-use super::Span;
-use crate::SequenceHash;
+use super::{Mark, Span};
 
-/// Bits of the key a level uses: 32 places a fan, 13 levels for 64 bits.
+/// Bits of the key a level uses: 32 places a fan, 7 levels for 32 bits.
 const LEVEL_BITS: u32 = 5;
-const DIGIT_MASK: u64 = (1 << LEVEL_BITS) - 1;
+const DIGIT_MASK: u32 = (1 << LEVEL_BITS) - 1;
 
 /// The spans below one span.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +37,7 @@ enum Place {
 impl Children {
     /// The only span that can start with `first`. Whether it does is for the caller to see: a match of the span's end
     /// says so without another look.
-    pub(crate) fn probe(&self, first: SequenceHash) -> Option<&Span> {
+    pub(crate) fn probe(&self, first: Mark) -> Option<&Span> {
         let mut fan = match self {
             Children::None => return None,
             Children::One(span) => return Some(span),
@@ -55,7 +54,7 @@ impl Children {
     }
 
     /// The span that starts with `first`, for editing: copies shared fans on the way.
-    pub(crate) fn get_mut(&mut self, first: SequenceHash) -> Option<&mut Arc<Span>> {
+    pub(crate) fn get_mut(&mut self, first: Mark) -> Option<&mut Arc<Span>> {
         let mut fan = match self {
             Children::None => return None,
             Children::One(span) => return Some(span),
@@ -72,7 +71,7 @@ impl Children {
         }
     }
 
-    /// Adds a span whose first hash no other child has.
+    /// Adds a span whose first mark no other child has.
     pub(crate) fn insert(&mut self, span: Arc<Span>) {
         *self = match std::mem::take(self) {
             Children::None => Children::One(span),
@@ -85,7 +84,7 @@ impl Children {
     }
 
     /// Takes out the span that starts with `first`.
-    pub(crate) fn remove(&mut self, first: SequenceHash) -> Option<Arc<Span>> {
+    pub(crate) fn remove(&mut self, first: Mark) -> Option<Arc<Span>> {
         match std::mem::take(self) {
             Children::None => None,
             Children::One(span) => Some(span),
@@ -162,7 +161,7 @@ impl Fan {
     }
 
     /// Where the key's lowest digit leads.
-    fn find(&self, key: u64) -> Option<usize> {
+    fn find(&self, key: u32) -> Option<usize> {
         let bit = 1 << (key & DIGIT_MASK);
         (self.taken & bit != 0).then(|| self.rank(bit))
     }
@@ -190,7 +189,7 @@ impl Fan {
         }
     }
 
-    fn remove(&mut self, key: u64) -> Option<Arc<Span>> {
+    fn remove(&mut self, key: u32) -> Option<Arc<Span>> {
         let at = self.find(key)?;
         let place = &mut self.places[at];
         if let Place::Fan(below) = place {
@@ -227,18 +226,18 @@ impl Fan {
         }
     }
 
-    fn check(&self, level: u32, path: u64) -> Result<(), String> {
+    fn check(&self, level: u32, path: u32) -> Result<(), String> {
         if self.taken.count_ones() as usize != self.places.len() || self.only_span().is_some() {
             return Err(format!("2: a fan of {} places at level {level}", self.places.len()));
         }
         let digits = (0..u32::BITS).filter(|digit| self.taken & (1 << digit) != 0);
         for (place, digit) in self.places.iter().zip(digits) {
-            let path = path | u64::from(digit) << (level * LEVEL_BITS);
+            let path = path | digit << (level * LEVEL_BITS);
             match place {
                 Place::Fan(below) => below.check(level + 1, path)?,
                 Place::Span(span) => {
                     let bits = (level + 1) * LEVEL_BITS;
-                    let mask = if bits < u64::BITS { (1 << bits) - 1 } else { u64::MAX };
+                    let mask = if bits < u32::BITS { (1 << bits) - 1 } else { u32::MAX };
                     if span.first().0 & mask != path {
                         return Err(format!(
                             "1: {:?} at level {level} under {path:x}",
@@ -252,7 +251,7 @@ impl Fan {
     }
 }
 
-fn digit(key: u64, level: u32) -> u64 {
+fn digit(key: u32, level: u32) -> u32 {
     key >> (level * LEVEL_BITS) & DIGIT_MASK
 }
 
@@ -268,11 +267,11 @@ mod tests {
     use super::super::{Holders, SpanId};
     use super::*;
 
-    fn span(first: u64) -> Arc<Span> {
-        Arc::new(Span::leaf(SpanId(1), &[SequenceHash(first)], Holders::default()))
+    fn span(first: u32) -> Arc<Span> {
+        Arc::new(Span::of(SpanId(1), Arc::from([Mark(first)]), Holders::default()))
     }
 
-    fn firsts(children: &Children) -> Vec<u64> {
+    fn firsts(children: &Children) -> Vec<u32> {
         let mut out = Vec::new();
         children.each(&mut |span| out.push(span.first().0));
         out.sort_unstable();
@@ -284,17 +283,17 @@ mod tests {
         for seed in 0..40 {
             let mut rng = fastrand::Rng::with_seed(seed);
             // Few distinct low bits make long common paths, as crafted or unlucky hashes would.
-            let mask = [u64::MAX, 0xf000_0000_0000_0fff, 0xf800_0000_0000_0000][seed as usize % 3];
+            let mask = [u32::MAX, 0xf000_0fff, 0xf800_0000][seed as usize % 3];
             let (mut children, mut twin) = (Children::None, BTreeMap::new());
-            let mut versions: Vec<(Children, Vec<u64>)> = Vec::new();
+            let mut versions: Vec<(Children, Vec<u32>)> = Vec::new();
             for _ in 0..400 {
                 let key = if rng.u8(..) < 100 && !twin.is_empty() {
                     *twin.keys().nth(rng.usize(..twin.len())).unwrap()
                 } else {
-                    rng.u64(..) & mask
+                    rng.u32(..) & mask
                 };
                 if twin.remove(&key).is_some() {
-                    assert_eq!(children.remove(SequenceHash(key)).unwrap().first().0, key);
+                    assert_eq!(children.remove(Mark(key)).unwrap().first().0, key);
                 } else {
                     children.insert(span(key));
                     twin.insert(key, ());
@@ -302,7 +301,7 @@ mod tests {
                 children.check_invariants().unwrap();
                 assert_eq!(firsts(&children), twin.keys().copied().collect::<Vec<_>>());
                 for &key in twin.keys() {
-                    assert_eq!(children.probe(SequenceHash(key)).unwrap().first().0, key);
+                    assert_eq!(children.probe(Mark(key)).unwrap().first().0, key);
                 }
                 if rng.u8(..) < 20 {
                     versions.push((children.clone(), firsts(&children)));
@@ -317,13 +316,13 @@ mod tests {
     #[test]
     fn keys_that_differ_in_the_last_bit_only_are_told_apart() {
         let mut children = Children::None;
-        let keys = [7, 7 | 1 << 63, 7 | 1 << 62];
+        let keys = [7, 7 | 1 << 31, 7 | 1 << 30];
         keys.iter().for_each(|&key| children.insert(span(key)));
         children.check_invariants().unwrap();
         for key in keys {
-            assert_eq!(children.get_mut(SequenceHash(key)).unwrap().first().0, key);
+            assert_eq!(children.get_mut(Mark(key)).unwrap().first().0, key);
         }
-        keys.iter().for_each(|&key| assert!(children.remove(SequenceHash(key)).is_some()));
+        keys.iter().for_each(|&key| assert!(children.remove(Mark(key)).is_some()));
         assert!(children.is_empty());
     }
 }
