@@ -15,7 +15,7 @@ mod span;
 
 use std::sync::Arc;
 
-pub(crate) use children::Children;
+pub(crate) use children::{Children, Node};
 pub(crate) use grave::Grave;
 pub(crate) use holders::Holders;
 pub(crate) use mark::Mark;
@@ -104,7 +104,7 @@ impl Tree {
         let mut span = Arc::make_mut(&mut self.root);
         span.tips = span.tips.saturating_add_signed(tips);
         for &first in route {
-            span = Arc::make_mut(span.children.get_mut(first)?);
+            span = span.children.get_mut(first)?;
             span.tips = span.tips.saturating_add_signed(tips);
         }
         Some(span)

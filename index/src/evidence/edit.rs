@@ -215,8 +215,8 @@ impl Evidence {
     }
 }
 
-/// A span with its count, its edge's count, and its place in a fan (half of the fans' own cost included).
-const SPAN_BYTES: u64 = 80 + 16 + 32;
+/// A span with its counts, its edge's counts, its place, and its share of the fans.
+const SPAN_BYTES: u64 = 64 + 16 + 8 + 16;
 
 /// A hold beyond a span's first: its place in the record's list, with the room lists grow by. The holders' bitmaps are an
 /// eighth of a byte a backend, and few.

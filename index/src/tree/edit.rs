@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::mark::marks;
-use super::{Children, Holders, Mark, Span, SpanId, Tree};
+use super::{Children, Holders, Mark, Node, Span, SpanId, Tree};
 use crate::{BackendId, SequenceHash};
 
 impl Tree {
@@ -13,7 +13,7 @@ impl Tree {
     pub(crate) fn attach(&mut self, route: &[Mark], leaf: Span) -> Option<()> {
         // The first child takes over its parent's being a tip.
         let tips = if self.at(route)?.children.is_empty() { 0 } else { 1 };
-        self.edit(route, tips)?.children.insert(Arc::new(leaf));
+        self.edit(route, tips)?.children.insert(leaf);
         Some(())
     }
 
@@ -21,7 +21,7 @@ impl Tree {
     pub(crate) fn join(&mut self, route: &[Mark], from: usize, id: BackendId) -> Option<()> {
         let mut span = Arc::make_mut(&mut self.root);
         for (at, &first) in route.iter().enumerate() {
-            span = Arc::make_mut(span.children.get_mut(first)?);
+            span = span.children.get_mut(first)?;
             if at >= from {
                 span.holders.insert(id);
             }
@@ -46,24 +46,25 @@ impl Tree {
     /// Returns the first mark of the lower part.
     pub(crate) fn split(&mut self, route: &[Mark], at: usize, head: SpanId) -> Option<Mark> {
         let slot = self.slot(route)?;
-        let tail = Arc::make_mut(slot);
+        let tail = Node::span_mut(slot)?;
         let edge = Arc::clone(&tail.edge);
         let (upper, lower) = edge.split_at_checked(at)?;
         let mut above = Span::of(head, Arc::from(upper), tail.holders.clone());
         above.tips = tail.tips;
         tail.set_edge(Arc::from(lower));
-        above.children = Children::One(std::mem::replace(slot, Arc::new(Span::root())));
-        *slot = Arc::new(above);
+        above.children = Children::one(Arc::clone(slot));
+        *slot = Arc::new(Node::Span(above));
         lower.first().copied()
     }
 
     /// Joins the span at `route` with its only child, which keeps its number.
     pub(crate) fn fuse(&mut self, route: &[Mark]) -> Option<()> {
         let slot = self.slot(route)?;
-        let above = Arc::make_mut(slot);
-        let Children::One(mut below) = std::mem::take(&mut above.children) else { return None };
-        let edge = above.edge.iter().chain(below.edge.iter()).copied().collect();
-        Arc::make_mut(&mut below).set_edge(edge);
+        let above = Node::span_mut(slot)?;
+        let mut below = above.children.take_single()?;
+        let tail = Node::span_mut(&mut below)?;
+        let edge = above.edge.iter().chain(tail.edge.iter()).copied().collect();
+        tail.set_edge(edge);
         *slot = below;
         Some(())
     }
@@ -78,9 +79,9 @@ impl Tree {
     }
 
     /// The place of the span at `route` among its parent's children.
-    fn slot(&mut self, route: &[Mark]) -> Option<&mut Arc<Span>> {
+    fn slot(&mut self, route: &[Mark]) -> Option<&mut Arc<Node>> {
         let (&first, above) = route.split_last()?;
-        self.edit(above, 0)?.children.get_mut(first)
+        self.edit(above, 0)?.children.place_mut(first)
     }
 
     /// A leaf holding `edge` on one backend.

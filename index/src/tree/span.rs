@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Children, Holders, Mark};
+use super::{Children, Holders, Mark, Node};
 use crate::SequenceHash;
 
 /// A span's number in the ledger. The root is 0.
@@ -19,9 +19,7 @@ impl SpanId {
 pub(crate) struct Span {
     /// The blocks' marks; empty only at the root. Shared between versions.
     pub(crate) edge: Arc<[Mark]>,
-    /// The last of them, here so that a whole match does not touch the run.
-    last: Mark,
-    /// Who holds all of these blocks, and so all above.
+    /// Who holds all of these blocks, and so all above; and the last mark, so that a whole match does not touch the run.
     pub(crate) holders: Holders,
     pub(crate) children: Children,
     /// Ends of prompts below: 1 where nothing hangs below, else the sum over the children.
@@ -29,13 +27,15 @@ pub(crate) struct Span {
     pub(crate) id: SpanId,
 }
 
+// With the two counts of an `Arc` that is 64 bytes, a size allocators have; one word more would cost two.
+const _: () = assert!(size_of::<Node>() == 48);
+
 impl Span {
     pub(crate) fn root() -> Self {
         Self {
             edge: Arc::from([]),
-            last: Mark(0),
             holders: Holders::default(),
-            children: Children::None,
+            children: Children::default(),
             tips: 1,
             id: SpanId::ROOT,
         }
@@ -50,7 +50,7 @@ impl Span {
     }
 
     pub(crate) fn set_edge(&mut self, edge: Arc<[Mark]>) {
-        self.last = edge.last().copied().unwrap_or(Mark(0));
+        self.holders.set_last(edge.last().copied().unwrap_or(Mark(0)));
         self.edge = edge;
     }
 
@@ -63,7 +63,7 @@ impl Span {
     pub(crate) fn matched(&self, rest: &[SequenceHash]) -> usize {
         let len = self.edge.len().min(rest.len());
         let Some(end) = len.checked_sub(1) else { return 0 };
-        let mine = if len == self.edge.len() { self.last } else { self.edge[end] };
+        let mine = if len == self.edge.len() { self.holders.last() } else { self.edge[end] };
         if mine == rest[end].into() {
             return len;
         }
@@ -82,10 +82,10 @@ impl Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
-        let mut below = match std::mem::take(&mut self.children) {
-            Children::None => return,
-            children => vec![children],
-        };
+        if self.children.is_empty() {
+            return;
+        }
+        let mut below = vec![std::mem::take(&mut self.children)];
         while let Some(children) = below.pop() {
             children.dismantle(&mut below);
         }
@@ -118,7 +118,7 @@ mod tests {
         let mut span = Span::of(SpanId(1), marks(&chain(0..1)), Holders::default());
         for i in 1..1_000_000 {
             let mut above = Span::of(SpanId(1), marks(&chain(i..i + 1)), Holders::default());
-            above.children.insert(Arc::new(span));
+            above.children.insert(span);
             span = above;
         }
     }

@@ -18,6 +18,9 @@ pub(crate) enum Spelling {
 /// Bytes looked at together.
 const BLOCK: usize = 64;
 
+/// Blocks without quote or backslash after which the next is searched for and not waited for.
+const PLAIN_BLOCKS: u32 = 4;
+
 /// Every other bit, from the lowest.
 const EVEN: u64 = 0x5555_5555_5555_5555;
 
@@ -25,24 +28,33 @@ const EVEN: u64 = 0x5555_5555_5555_5555;
 pub(super) fn string_end(body: &[u8], start: usize) -> Option<(usize, Spelling)> {
     let rest = body.get(start..)?;
     // Keys and short values end here.
-    if let Some(first) = rest.first_chunk::<16>() {
-        let (quotes, slashes) = (mask16(first, b'"'), mask16(first, b'\\'));
-        if quotes != 0 && slashes & before(u64::from(quotes)) as u16 == 0 {
-            return Some((start + quotes.trailing_zeros() as usize, Spelling::Plain));
+    if let Some(bytes) = rest.first_chunk::<16>() {
+        let first = u8x16::new(*bytes);
+        let either = first.simd_eq(u8x16::splat(b'"')) | first.simd_eq(u8x16::splat(b'\\'));
+        let at = either.to_bitmask().trailing_zeros() as usize;
+        if bytes.get(at) == Some(&b'"') {
+            return Some((start + at, Spelling::Plain));
         }
     }
-    let mut inside = Inside { carry: 0, spelling: Spelling::Plain };
-    let (blocks, tail) = rest.as_chunks::<BLOCK>();
-    for (at, block) in blocks.iter().enumerate() {
+    let mut inside = Inside { carry: 0, plain: 0, spelling: Spelling::Plain };
+    let mut at = 0;
+    while let Some(block) = rest.get(at..)?.first_chunk::<BLOCK>() {
         if let Some(end) = inside.block(block) {
-            return Some((start + at * BLOCK + end, inside.spelling));
+            return Some((start + at + end, inside.spelling));
+        }
+        at += BLOCK;
+        if inside.plain >= PLAIN_BLOCKS {
+            // A picture, or a text without line ends: whole pages may follow in which nothing stands.
+            inside.plain = 0;
+            at += memchr::memchr2(b'"', b'\\', rest.get(at..)?)?;
         }
     }
     // Zeros behind the body are no quotes.
+    let tail = rest.get(at..)?;
     let mut last = [0; BLOCK];
     last.get_mut(..tail.len())?.copy_from_slice(tail);
     let end = inside.block(&last)?;
-    Some((start + blocks.len() * BLOCK + end, inside.spelling))
+    Some((start + at + end, inside.spelling))
 }
 
 /// How a text between its quotes is spelled.
@@ -56,13 +68,22 @@ pub(crate) fn spelling(raw: &[u8]) -> Spelling {
 struct Inside {
     /// 1 when the next byte is escaped.
     carry: u64,
+    /// Blocks in a row, up to the last one, in which neither quote nor backslash stood.
+    plain: u32,
     spelling: Spelling,
 }
 
 impl Inside {
     /// Takes 64 bytes in. Returns where among them the string ends.
     fn block(&mut self, block: &[u8; BLOCK]) -> Option<usize> {
-        let (quotes, slashes) = (mask(block, b'"'), mask(block, b'\\'));
+        let (quotes, slashes) = (equal(block, b'"'), equal(block, b'\\'));
+        // Most blocks of prose hold neither, which one question tells.
+        if self.carry == 0 && none(&quotes) && none(&slashes) {
+            self.plain += 1;
+            return None;
+        }
+        self.plain = 0;
+        let (quotes, slashes) = (mask(&quotes), mask(&slashes));
         if slashes | self.carry == 0 {
             return first(quotes);
         }
@@ -72,7 +93,8 @@ impl Inside {
         if slashes & inside != 0 && self.spelling == Spelling::Plain {
             self.spelling = Spelling::Escaped;
         }
-        if escaped & inside & (mask(block, b'u') | mask(block, b'/')) != 0 {
+        let odd = mask(&equal(block, b'u')) | mask(&equal(block, b'/'));
+        if escaped & inside & odd != 0 {
             self.spelling = Spelling::Odd;
         }
         end
@@ -99,14 +121,20 @@ fn before(mask: u64) -> u64 {
     mask.wrapping_sub(1) & !mask
 }
 
-/// A bit for each byte of the block that equals `byte`.
-fn mask(block: &[u8; BLOCK], byte: u8) -> u64 {
+/// All ones for each byte of the block that equals `byte`.
+fn equal(block: &[u8; BLOCK], byte: u8) -> [u8x16; BLOCK / 16] {
     let (parts, _) = block.as_chunks::<16>();
-    parts.iter().rev().fold(0, |mask, part| mask << 16 | u64::from(mask16(part, byte)))
+    let byte = u8x16::splat(byte);
+    std::array::from_fn(|at| u8x16::new(parts.get(at).copied().unwrap_or_default()).simd_eq(byte))
 }
 
-fn mask16(part: &[u8; 16], byte: u8) -> u16 {
-    u8x16::new(*part).simd_eq(u8x16::splat(byte)).to_bitmask() as u16
+fn none([a, b, c, d]: &[u8x16; BLOCK / 16]) -> bool {
+    (*a | *b | *c | *d).to_bitmask() == 0
+}
+
+/// A bit for each byte that is all ones.
+fn mask(parts: &[u8x16; BLOCK / 16]) -> u64 {
+    parts.iter().rev().fold(0, |mask, part| mask << 16 | u64::from(part.to_bitmask()))
 }
 
 #[cfg(test)]

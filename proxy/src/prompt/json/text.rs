@@ -128,14 +128,23 @@ impl<'a> Text<'a> {
     fn decode_into(&self, bytes: &mut Vec<u8>) {
         bytes.clear();
         bytes.reserve(self.raw.len());
-        let mut from = 0;
-        while let Some(slash) = find(b'\\', self.raw, from) {
-            bytes.extend_from_slice(self.raw.get(from..slash).unwrap_or_default());
-            let (escape, len) = Escape::read(self.raw.get(slash..).unwrap_or_default());
-            bytes.extend_from_slice(escape.decoded().bytes());
-            from = slash + len;
+        let mut rest = self.raw;
+        while let Some((before, from)) = cut_at_slash(rest) {
+            bytes.extend_from_slice(before);
+            let len = match from.get(1).map_or(0, |&letter| plain_escape(letter)) {
+                0 => {
+                    let (escape, len) = Escape::read(from);
+                    bytes.extend_from_slice(escape.decoded().bytes());
+                    len
+                }
+                plain => {
+                    bytes.push(plain);
+                    2
+                }
+            };
+            rest = from.get(len..).unwrap_or_default();
         }
-        bytes.extend_from_slice(self.raw.get(from..).unwrap_or_default());
+        bytes.extend_from_slice(rest);
     }
 
     /// The text as UTF-8, `None` if it is not.
@@ -175,6 +184,27 @@ impl Name<'_> {
 
 fn find(byte: u8, raw: &[u8], from: usize) -> Option<usize> {
     raw.get(from..).and_then(|rest| memchr::memchr(byte, rest)).map(|at| from + at)
+}
+
+/// What stands before the first backslash, and the rest from it on.
+fn cut_at_slash(raw: &[u8]) -> Option<(&[u8], &[u8])> {
+    // In code the next one is near: asking for it costs more than looking.
+    let near = raw.iter().take(16).position(|&byte| byte == b'\\');
+    let slash = near.or_else(|| find(b'\\', raw, 16))?;
+    raw.split_at_checked(slash)
+}
+
+/// What a backslash and this letter stand for, if that is one byte; else 0.
+fn plain_escape(letter: u8) -> u8 {
+    match letter {
+        b'"' | b'\\' | b'/' => letter,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'b' => 8,
+        b'f' => 12,
+        _ => 0,
+    }
 }
 
 /// A few bytes on the stack.
@@ -224,17 +254,11 @@ impl Escape {
     /// The escape at the start of `raw` and how many bytes it takes.
     fn read(raw: &[u8]) -> (Escape, usize) {
         let Some(&letter) = raw.get(1) else { return (Escape::Unknown(b'\\'), raw.len()) };
-        let plain = match letter {
-            b'"' | b'\\' | b'/' => char::from(letter),
-            b'n' => '\n',
-            b'r' => '\r',
-            b't' => '\t',
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'u' => return Escape::read_unicode(raw),
-            _ => return (Escape::Unknown(letter), 2),
-        };
-        (Escape::Char(plain), 2)
+        match plain_escape(letter) {
+            0 if letter == b'u' => Escape::read_unicode(raw),
+            0 => (Escape::Unknown(letter), 2),
+            plain => (Escape::Char(char::from(plain)), 2),
+        }
     }
 
     fn read_unicode(raw: &[u8]) -> (Escape, usize) {
