@@ -3,8 +3,8 @@
 //! costs what a batch touched. It keeps no recency and no budget; that is the ledger's.
 //!
 //! A span is a run of blocks with the same holders and no branch inside. Hashes are chained, so a whole span matches by
-//! comparing its last hash, and where a prompt leaves it is found by binary search: a lookup costs the spans on the path,
-//! not the blocks.
+//! comparing its last mark (half a hash), and where a prompt leaves it is found by binary search: a lookup costs the spans
+//! on the path, not the blocks.
 
 mod children;
 mod edit;
