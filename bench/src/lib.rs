@@ -7,15 +7,22 @@
 
 pub mod arena;
 mod clock;
+mod facts;
 mod memory;
 mod output;
 mod spread;
 
 pub use clock::Stopwatch;
+pub use facts::facts;
 pub use memory::resident_bytes;
 pub use spread::Spread;
 
+use std::cell::RefCell;
+use std::path::PathBuf;
+
 use clock::timed;
+use serde_json::Value;
+
 pub use output::complain;
 use output::print;
 
@@ -25,19 +32,24 @@ const BATCHES: usize = 31;
 const BATCH_NS: u128 = 5_000_000;
 
 /// A running set of benchmarks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Bench {
     smoke: bool,
     filter: Option<String>,
+    /// Where the rows go in the end.
+    json: Option<PathBuf>,
+    rows: RefCell<Vec<Value>>,
 }
 
 impl Bench {
-    /// Reads the command line: `--smoke`, or a part of the names to run.
+    /// Reads the command line: `--smoke`, `--json FILE`, or a part of the names to run.
     pub fn from_args() -> Bench {
-        let mut bench = Bench { smoke: false, filter: None };
-        for arg in std::env::args().skip(1) {
+        let mut bench = Bench::default();
+        let mut args = std::env::args().skip(1);
+        while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--smoke" => bench.smoke = true,
+                "--json" => bench.json = args.next().map(PathBuf::from),
                 // What cargo itself adds.
                 flag if flag.starts_with("--") => {}
                 name => bench.filter = Some(name.to_owned()),
@@ -61,6 +73,26 @@ impl Bench {
         print(text);
     }
 
+    /// Keeps a row of results for [`finish`](Self::finish).
+    pub fn row(&self, row: Value) {
+        self.rows.borrow_mut().push(row);
+    }
+
+    /// The rows kept so far; none are kept afterwards.
+    pub fn take_rows(&self) -> Vec<Value> {
+        self.rows.take()
+    }
+
+    /// Writes the rows where `--json` said, with the facts of machine and commit.
+    pub fn finish(&self) {
+        let Some(path) = &self.json else { return };
+        let kept = serde_json::json!({ "facts": facts(), "rows": self.take_rows() });
+        let text = serde_json::to_string_pretty(&kept).unwrap_or_default() + "\n";
+        if let Err(error) = std::fs::write(path, text) {
+            complain(&format!("the rows cannot be written to {}: {error}", path.display()));
+        }
+    }
+
     /// Measures `operation`, which returns something of its result.
     pub fn case(&self, name: &str, mut operation: impl FnMut() -> u64) {
         if !self.wants(name) {
@@ -77,6 +109,10 @@ impl Bench {
             .collect();
         batches.sort_unstable();
         let (median, fastest) = (batches[BATCHES / 2], batches[0]);
+        let (median_ns, fastest_ns) = (median as u64, fastest as u64);
+        self.row(
+            serde_json::json!({ "case": name, "median_ns": median_ns, "fastest_ns": fastest_ns }),
+        );
         print(&format!("{name:44} {median:9} ns median {fastest:9} ns fastest  {checksum:016x}"));
     }
 }

@@ -34,6 +34,12 @@ impl Spread {
         let [p50, p99, worst] = [500, 990, 1000].map(|permille| self.permille(permille));
         format!("p50 {p50} ns, p99 {p99} ns, longest {worst} ns")
     }
+
+    /// The same as JSON.
+    pub fn json(&mut self) -> serde_json::Value {
+        let [p50, p99, longest] = [500, 990, 1000].map(|permille| self.permille(permille));
+        serde_json::json!({ "p50_ns": p50, "p99_ns": p99, "longest_ns": longest })
+    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 
 use crate::index::IndexConfig;
 use crate::limits::{EVICTION_SAMPLE, EXPIRY_HOLDS_MAX, PROMPT_BLOCKS_MAX, PURGE_STEPS_MAX};
-use crate::tree::{SpanId, Tree};
+use crate::tree::{Mark, SpanId, Tree};
 use crate::{BackendId, BackendSet, BackendStats, IndexStats, Millis, SequenceHash};
 use capacity::{Vote, Votes};
 use ledger::{HoldId, Ledger};
@@ -47,9 +47,9 @@ pub(crate) struct Evidence {
     fleet_offset: i32,
     /// What removed backends lost.
     lost: Lost,
-    /// Scratch: the spans of the path being worked on, and its first hashes.
+    /// Scratch: the spans of the path being worked on, and its first marks.
     path: Vec<SpanId>,
-    route: Vec<SequenceHash>,
+    route: Vec<Mark>,
     /// Scratch: what a report says about single blocks.
     votes: Vec<Vote>,
 }

@@ -3,8 +3,10 @@
 //! It keeps hashes only, never a byte of the prompt beyond the block being filled, and knows no dialect: what is
 //! canonical is the caller's business.
 //!
-//! Formula: `h[-1]` = the key, folded with every root part; `h[i] = xxh3_64(block i, seed = mix(h[i-1]))`, where `mix` is
-//! the finaliser of SplitMix64 and keeps the seed from being a published hash.
+//! Formula: `h[-1]` = the key, folded with every root part; `h[i] = mix(h[i-1] ^ xxh3_64(block i, seed = mix(key)))`, where
+//! `mix` is the finaliser of SplitMix64. Blocks are hashed apart from one another and chained by `mix` alone, so that a
+//! processor works on several at once: with each hash the seed of the next, a block costs what all of its hash's steps
+//! take one after the other.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -40,6 +42,8 @@ pub struct Fingerprint {
 
 /// Builds a [`Fingerprint`] from a stream of canonical bytes. How the stream is split into pushes changes nothing.
 pub struct Fingerprinter {
+    /// Seeds the blocks' own hashes.
+    seed: u64,
     chain: u64,
     blocks: Vec<SequenceHash>,
     partial: Vec<u8>,
@@ -51,12 +55,21 @@ impl Fingerprinter {
     /// Starts a chain under `key` with blocks of `block_bytes` (0 is read as 1).
     pub fn new(key: FingerprintKey, block_bytes: u32) -> Self {
         Self {
+            seed: mix(key.0),
             chain: key.0,
             blocks: Vec::new(),
             partial: Vec::new(),
             block_bytes: block_bytes.max(1) as usize,
             canonical_bytes: 0,
         }
+    }
+
+    /// Makes room for a prompt of so many bytes, so that pushing it allocates nothing.
+    #[must_use]
+    pub fn expecting(mut self, bytes: usize) -> Self {
+        self.blocks.reserve(bytes / self.block_bytes);
+        self.partial.reserve(self.block_bytes.min(bytes));
+        self
     }
 
     /// Folds a part of the chain's root in: model, tenant, adapter. Parts are kept apart by their lengths, so ("ab", "c")
@@ -70,15 +83,22 @@ impl Fingerprinter {
     pub fn push(&mut self, bytes: &[u8]) {
         self.canonical_bytes += bytes.len() as u64;
         let rest = self.fill_partial(bytes);
-        let mut whole = rest.chunks_exact(self.block_bytes);
-        for block in &mut whole {
-            self.seal(block);
-        }
+        let whole = rest.chunks_exact(self.block_bytes);
         self.partial.extend_from_slice(whole.remainder());
+        let Self { seed, mut chain, .. } = *self;
+        self.blocks.extend(whole.map(|block| {
+            chain = link(chain, seed, block);
+            SequenceHash(chain)
+        }));
+        self.chain = chain;
     }
 
     /// The fingerprint of everything pushed.
-    pub fn finish(self) -> Fingerprint {
+    pub fn finish(mut self) -> Fingerprint {
+        // Of a body that was mostly pictures little is left.
+        if self.blocks.len() < self.blocks.capacity() / 2 {
+            self.blocks.shrink_to_fit();
+        }
         Fingerprint {
             blocks: self.blocks,
             canonical_bytes: self.canonical_bytes,
@@ -94,18 +114,17 @@ impl Fingerprinter {
         let (head, rest) = bytes.split_at(bytes.len().min(self.block_bytes - self.partial.len()));
         self.partial.extend_from_slice(head);
         if self.partial.len() == self.block_bytes {
-            let block = std::mem::take(&mut self.partial);
-            self.seal(&block);
-            self.partial = block;
+            self.chain = link(self.chain, self.seed, &self.partial);
+            self.blocks.push(SequenceHash(self.chain));
             self.partial.clear();
         }
         rest
     }
+}
 
-    fn seal(&mut self, block: &[u8]) {
-        self.chain = xxh3_64_with_seed(block, mix(self.chain));
-        self.blocks.push(SequenceHash(self.chain));
-    }
+/// The hash of a prefix that ends in `block`, behind the prefix that `chain` stands for.
+fn link(chain: u64, seed: u64, block: &[u8]) -> u64 {
+    mix(chain ^ xxh3_64_with_seed(block, seed))
 }
 
 impl std::fmt::Debug for Fingerprinter {

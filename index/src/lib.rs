@@ -22,7 +22,8 @@
 //!
 //! # What a reader may see
 //! A snapshot may lack what was learned since it was published, so it may undercount. It names a backend for a block
-//! only if an observation said so and nothing since, up to the publication, took it back.
+//! only if an observation said so and nothing since, up to the publication, took it back; or, once in four thousand million
+//! comparisons, because halves of two hashes are equal: the tree keeps no more of them.
 #![forbid(unsafe_code)]
 
 mod affinity;

@@ -6,11 +6,12 @@
 pub const PROMPT_BLOCKS_MAX: usize = 16_384;
 
 /// Most blocks in one span of the tree. A conversation that grows copies its last span once a turn, so this bounds that
-/// copy to 4 KiB; at 512 blocks a span's fixed cost is under half a byte a block.
+/// copy to 2 KiB; at 512 blocks a span's fixed cost is under half a byte a block.
 pub const SPAN_BLOCKS_MAX: usize = 512;
 
-/// Backends held inline in a span before a bitmap is allocated: what fits beside the tag in 16 bytes.
-pub const HOLDERS_INLINE_MAX: usize = 7;
+/// Backends held inline in a span before a bitmap is allocated: what fits in 16 bytes beside the
+/// tag and a mark.
+pub const HOLDERS_INLINE_MAX: usize = 5;
 
 /// Spans held by more backends than this are not fused back together: the check looks at every holder, and a widely
 /// shared span is a template, of which there are few.
@@ -20,7 +21,7 @@ pub const FUSE_HOLDERS_MAX: usize = 32;
 /// chat, 16 keeps an agent's own side branches from counting as one.
 pub const TEMPLATE_BRANCHES: u32 = 16;
 
-/// Blocks held over all backends together, unless configured: with 16 bytes a block half a gigabyte.
+/// Blocks held over all backends together, unless configured: with 16 bytes a block, the most measured, half a gigabyte.
 pub const FLEET_BLOCKS_MAX_DEFAULT: u64 = 32 << 20;
 
 /// Blocks assumed for a backend whose engine does not tell its cache size: 65,536 blocks of 512 bytes are about eight

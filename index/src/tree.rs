@@ -3,20 +3,22 @@
 //! costs what a batch touched. It keeps no recency and no budget; that is the ledger's.
 //!
 //! A span is a run of blocks with the same holders and no branch inside. Hashes are chained, so a whole span matches by
-//! comparing its last hash, and where a prompt leaves it is found by binary search: a lookup costs the spans on the path,
-//! not the blocks.
+//! comparing its last mark (half a hash), and where a prompt leaves it is found by binary search: a lookup costs the spans
+//! on the path, not the blocks.
 
 mod children;
 mod edit;
 mod grave;
 mod holders;
+mod mark;
 mod span;
 
 use std::sync::Arc;
 
-pub(crate) use children::Children;
+pub(crate) use children::{Children, Node};
 pub(crate) use grave::Grave;
 pub(crate) use holders::Holders;
+pub(crate) use mark::Mark;
 pub(crate) use span::{Span, SpanId};
 
 use crate::limits::{DROPOUTS_SINGLE_MAX, TEMPLATE_BRANCHES};
@@ -52,7 +54,7 @@ impl Tree {
     ) {
         let mut span: &Span = &self.root;
         let mut rest = blocks;
-        while let Some(child) = rest.first().and_then(|&first| span.children.probe(first)) {
+        while let Some(child) = rest.first().and_then(|&first| span.children.probe(first.into())) {
             let matched = child.matched(rest);
             if matched == 0 {
                 return;
@@ -87,8 +89,8 @@ impl Tree {
         }
     }
 
-    /// The span at the end of `route`, the first hashes of the spans from below the root down.
-    pub(crate) fn at(&self, route: &[SequenceHash]) -> Option<&Span> {
+    /// The span at the end of `route`, the first marks of the spans from below the root down.
+    pub(crate) fn at(&self, route: &[Mark]) -> Option<&Span> {
         let mut span: &Span = &self.root;
         for &first in route {
             span = span.children.probe(first)?;
@@ -98,11 +100,11 @@ impl Tree {
 
     /// The same for editing: copies what published versions share on the way, and adds `tips` to every span passed, the
     /// last one included.
-    pub(crate) fn edit(&mut self, route: &[SequenceHash], tips: i32) -> Option<&mut Span> {
+    pub(crate) fn edit(&mut self, route: &[Mark], tips: i32) -> Option<&mut Span> {
         let mut span = Arc::make_mut(&mut self.root);
         span.tips = span.tips.saturating_add_signed(tips);
         for &first in route {
-            span = Arc::make_mut(span.children.get_mut(first)?);
+            span = span.children.get_mut(first)?;
             span.tips = span.tips.saturating_add_signed(tips);
         }
         Some(span)

@@ -118,7 +118,8 @@ fn read_prompt<'h>(
     plan: &mut Plan,
 ) -> Result<(), Situation> {
     let shared = views.shared;
-    let mut canon = Fingerprinter::new(shared.key, shared.config.routing.block_bytes);
+    let canon = Fingerprinter::new(shared.key, shared.config.routing.block_bytes);
+    let mut canon = canon.expecting(body.len());
     let prompt =
         prompt::read_with(views.scratch, api, body, &mut canon).map_err(|_| Situation::BadJson)?;
     if shared.pool_of(views.routes, prompt.model.as_deref()).is_none() {

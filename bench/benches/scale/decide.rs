@@ -24,11 +24,16 @@ pub(crate) fn decide(bench: &Bench, backends: u64) {
     let limits = Limits { requests_max: 64, tokens_max: 0 };
     pool.iter().for_each(|id| fleet.backend(id).set_limits(limits));
     let mut of = Decisions { mixture, pool, conversations, decisions };
-    let idle = of.spread(&fleet, reader.load()).text();
-    bench.line(&format!("{backends:6} backends, idle fleet: {idle}"));
+    say(bench, backends, "idle", &mut of.spread(&fleet, reader.load()));
     let _held = busy(&fleet, backends);
-    let busy = of.spread(&fleet, reader.load()).text();
-    bench.line(&format!("{backends:6} backends, busy fleet: {busy}"));
+    say(bench, backends, "busy", &mut of.spread(&fleet, reader.load()));
+}
+
+fn say(bench: &Bench, backends: u64, state: &str, spread: &mut Spread) {
+    bench.line(&format!("{backends:6} backends, {state} fleet: {}", spread.text()));
+    bench.row(
+        serde_json::json!({ "backends": backends, "fleet": state, "decision": spread.json() }),
+    );
 }
 
 /// Seven of eight backends run a few requests, half of those with prefill pending.

@@ -1,13 +1,17 @@
 //! The index at the size of a datacenter: what a block costs, how long a lookup, a decision and a publication take, what a
 //! saturated writer does to readers, and the worst shapes. Every part runs in a process of its own, so that memory is its
-//! own; `--smoke` runs them all, tiny.
+//! own; `--smoke` runs them all, tiny, and `--json FILE` keeps the rows with the machine's facts.
 
 mod decide;
 mod resident;
 mod shapes;
 mod workload;
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
 use bench::Bench;
+use serde_json::Value;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -39,14 +43,29 @@ fn main() {
     let bench = Bench::from_args();
     if let Ok(name) = std::env::var(PART) {
         let part = PARTS.into_iter().find(|(part, _)| *part == name);
-        return part.into_iter().for_each(|(_, run)| run(&bench));
+        part.into_iter().for_each(|(_, run)| run(&bench));
+        return bench.take_rows().iter().for_each(|row| bench.line(&row.to_string()));
     }
     for (name, _) in PARTS.into_iter().filter(|(name, _)| bench.wants(name)) {
         bench.line(&format!("== {name}"));
-        let exe = std::env::current_exe().unwrap_or_default();
-        let mut child = std::process::Command::new(exe);
-        child.env(PART, name).args(bench.is_smoke().then_some("--smoke"));
-        let done = child.status().is_ok_and(|status| status.success());
-        assert!(done, "the part `{name}` failed");
+        assert!(run_apart(&bench, name).is_some_and(|done| done), "the part `{name}` failed");
     }
+    bench.finish();
+}
+
+/// Runs one part in a process of its own, passes its text on and keeps its rows. Says whether it went well.
+fn run_apart(bench: &Bench, name: &str) -> Option<bool> {
+    let mut child = Command::new(std::env::current_exe().ok()?);
+    child.env(PART, name).args(bench.is_smoke().then_some("--smoke")).stdout(Stdio::piped());
+    let mut child = child.spawn().ok()?;
+    for line in BufReader::new(child.stdout.take()?).lines().map_while(Result::ok) {
+        match serde_json::from_str(&line) {
+            Ok(Value::Object(mut row)) => {
+                row.insert("part".to_owned(), name.into());
+                bench.row(Value::Object(row));
+            }
+            _ => bench.line(&line),
+        }
+    }
+    child.wait().ok().map(|status| status.success())
 }

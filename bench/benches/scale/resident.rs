@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bench::{Bench, Spread, Stopwatch, resident_bytes};
 use index::{IndexConfig, IndexReader, IndexWriter, Millis, Overlaps};
+use serde_json::json;
 
 use crate::workload::{Mixture, mix};
 
@@ -33,20 +34,27 @@ pub(crate) fn resident(bench: &Bench, backends: u64, own_blocks_max: usize) {
     }
     writer.publish(Millis(conversations));
     let fill_ns = watch.ns() / turns.max(1);
-    memory(bench, &writer, resident_bytes().saturating_sub(before));
+    memory(bench, "filled", &writer, resident_bytes().saturating_sub(before));
+    bench.row(json!({ "backends": backends, "own_blocks_max": own_blocks_max,
+        "conversations": conversations, "turns": turns, "fill_ns_a_turn": fill_ns }));
     bench.line(&format!(
         "filled: {conversations} conversations, {turns} turns, {fill_ns} ns a turn (published every {BATCH})"
     ));
     let of =
         Load { mixture, from: conversations, lookups: if bench.is_smoke() { 50 } else { 50_000 } };
     of.contention(bench, &mut writer, &mut handle.reader());
-    memory(bench, &writer, resident_bytes().saturating_sub(before));
+    memory(bench, "after evictions", &writer, resident_bytes().saturating_sub(before));
 }
 
 /// Bytes a block, by the index's own account and by the kernel's.
-fn memory(bench: &Bench, writer: &IndexWriter, rss: u64) {
+fn memory(bench: &Bench, when: &str, writer: &IndexWriter, rss: u64) {
     let stats = writer.stats();
     let each = |bytes: u64, blocks: u64| bytes as f64 / blocks.max(1) as f64;
+    bench.row(json!({ "memory": when, "resident_blocks": stats.resident_blocks,
+        "distinct_blocks": stats.distinct_blocks, "spans": stats.spans,
+        "counted_bytes": stats.bytes, "process_bytes": rss,
+        "counted_bytes_a_resident_block": each(stats.bytes, stats.resident_blocks),
+        "process_bytes_a_resident_block": each(rss, stats.resident_blocks) }));
     bench.line(&format!(
         "memory: {} resident blocks, {} distinct, {} spans; counted {:.1} bytes a resident block ({:.1} a distinct one); process {:.1} ({:.1})",
         stats.resident_blocks,
@@ -95,6 +103,10 @@ impl Load {
         let idle = [500, 990].map(|p| of(&mut alone, p));
         let busy = [500, 990].map(|p| of(&mut beside, p));
         let ratio = busy[1] as f64 / idle[1].max(1) as f64;
+        let turns_a_second = applied * 1_000_000_000 / ns.max(1);
+        bench.row(json!({ "lookup_idle": { "p50_ns": idle[0], "p99_ns": idle[1] },
+            "lookup_writer_saturated": { "p50_ns": busy[0], "p99_ns": busy[1] },
+            "p99_of_idle": ratio, "publish": publishes.json(), "turns_a_second": turns_a_second }));
         bench.line(&format!("lookup, writer idle:      p50 {} ns, p99 {} ns", idle[0], idle[1]));
         bench.line(&format!(
             "lookup, writer saturated: p50 {} ns, p99 {} ns ({ratio:.2} of idle at p99)",
@@ -102,8 +114,7 @@ impl Load {
         ));
         bench.line(&format!("publish after {BATCH} turns: {}", publishes.text()));
         bench.line(&format!(
-            "writer: {} turns a second, evicting as much as it stores",
-            applied * 1_000_000_000 / ns.max(1)
+            "writer: {turns_a_second} turns a second, evicting as much as it stores"
         ));
     }
 

@@ -55,6 +55,9 @@ impl Shape {
         }
         let stats = self.writer.stats();
         let each = stats.bytes as f64 / stats.resident_blocks.max(1) as f64;
+        bench.row(serde_json::json!({ "apply": self.applies.json(), "publish": self.publishes.json(),
+            "lookup": lookups.json(), "resident_blocks": stats.resident_blocks, "spans": stats.spans,
+            "counted_bytes_a_resident_block": each }));
         bench.line(&format!("apply:   {}", self.applies.text()));
         bench.line(&format!("publish: {}", self.publishes.text()));
         bench.line(&format!("lookup:  {}", lookups.text()));
@@ -147,6 +150,8 @@ pub(crate) fn churn(bench: &Bench) {
         shape.publish();
         publications += 1;
     }
+    bench.row(serde_json::json!({ "removed_unseen_us": unseen_us,
+        "removed_freed_us": watch.ns() / 1000, "removed_publications": publications }));
     bench.line(&format!(
         "removed: unseen after {unseen_us} us; {publications} publications and {} us until all is freed",
         watch.ns() / 1000

@@ -10,7 +10,6 @@ pub mod cells;
 pub mod decode;
 pub mod engine;
 mod error;
-pub mod facts;
 mod hashing;
 pub mod holders;
 pub mod job;
@@ -57,7 +56,7 @@ pub fn main(args: &Args) -> Result<(), ArenaError> {
         write(path, &page::page(args, &scales, &cells)?)?;
     }
     if let Some(path) = &args.facts {
-        write(path, &facts::json()?)?;
+        write(path, &format!("{:#}\n", crate::facts()))?;
     }
     Ok(())
 }

@@ -3,9 +3,9 @@
 
 use super::Evidence;
 use super::ledger::HoldId;
-use crate::BackendId;
 use crate::limits::{CORRECTIONS_MAX, SPAN_BLOCKS_MAX};
 use crate::tree::{Span, SpanId};
+use crate::{BackendId, SequenceHash};
 
 macro_rules! rule {
     ($number:literal, $holds:expr, $($text:tt)*) => {
@@ -45,7 +45,10 @@ impl Evidence {
     fn check_span(&self, parent: &Span, span: &Span) -> Result<(), String> {
         let (id, len) = (span.id, span.edge.len());
         rule!(3, (1..=SPAN_BLOCKS_MAX).contains(&len), "{id:?} has {len} blocks");
-        rule!(3, span.matched(&span.edge) == len, "{id:?} does not match itself");
+        // A mark's own mark is itself.
+        let own = span.edge.iter().map(|mark| SequenceHash(mark.0.into()));
+        let own: Vec<SequenceHash> = own.collect();
+        rule!(3, span.matched(&own) == len, "{id:?} does not match itself");
         rule!(4, !span.holders.is_empty(), "{id:?} is held by nobody");
         if parent.id != SpanId::ROOT {
             let mut stray = None;

@@ -1,10 +1,10 @@
 //! The steps every change is made of, each applied to the tree and to the books at once. The path worked on is in
-//! `self.path`, its first hashes in `self.route`.
+//! `self.path`, its first marks in `self.route`.
 
 use super::Evidence;
 use super::ledger::{HoldId, tick};
 use crate::limits::{FUSE_HOLDERS_MAX, SPAN_BLOCKS_MAX};
-use crate::tree::{SpanId, Tree};
+use crate::tree::{Mark, SpanId, Tree};
 use crate::{BackendId, Millis, SequenceHash};
 
 impl Evidence {
@@ -57,12 +57,13 @@ impl Evidence {
         self.route_along_path();
         for run in blocks.chunks(SPAN_BLOCKS_MAX) {
             let above = self.path.last().copied().unwrap_or(SpanId::ROOT);
-            let span = self.ledger.open(above, run[0], run.len() as u32, backend);
+            let first = Mark::from(run[0]);
+            let span = self.ledger.open(above, first, run.len() as u32, backend);
             let attached = self.tree.attach(&self.route, Tree::leaf(span, run, backend));
             debug_assert!(attached.is_some(), "the path leads through the tree");
             self.dirty = true;
             self.path.push(span);
-            self.route.push(run[0]);
+            self.route.push(first);
         }
     }
 
@@ -106,7 +107,7 @@ impl Evidence {
         self.route_to(span);
         self.dirty = true;
         let blocks = self.tree.at(&self.route).map(|span| span.edge.get(at).copied());
-        let first = blocks.flatten().unwrap_or(SequenceHash(0));
+        let first = blocks.flatten().unwrap_or(Mark(0));
         let head = self.ledger.split(span, at as u32, first);
         let cut = self.tree.split(&self.route, at, head);
         debug_assert_eq!(cut, Some(first), "the books lead through the tree");
@@ -177,7 +178,7 @@ impl Evidence {
         let spans = self.ledger.records.live() as u64;
         let shared = (self.ledger.holds.live() as u64).saturating_sub(spans);
         let books = (self.ledger.records.bytes() + self.ledger.holds.bytes()) as u64;
-        spans * SPAN_BYTES + self.ledger.distinct * 8 + shared * SHARED_HOLD_BYTES + books
+        spans * SPAN_BYTES + self.ledger.distinct * 4 + shared * SHARED_HOLD_BYTES + books
     }
 
     fn route_along_path(&mut self) {
@@ -185,7 +186,7 @@ impl Evidence {
         self.route.extend(self.path.iter().map(|&span| self.ledger.record(span).first));
     }
 
-    /// Leaves the first hashes of the spans from below the root down to `span` in `self.route`.
+    /// Leaves the first marks of the spans from below the root down to `span` in `self.route`.
     fn route_to(&mut self, span: SpanId) {
         self.route.clear();
         let mut at = span;
@@ -198,8 +199,8 @@ impl Evidence {
     }
 }
 
-/// A span with its count, its edge's count, and its place in a fan (half of the fans' own cost included).
-const SPAN_BYTES: u64 = 80 + 16 + 32;
+/// A span with its counts, its edge's counts, its place, and its share of the fans.
+const SPAN_BYTES: u64 = 64 + 16 + 8 + 16;
 
 /// A hold beyond a span's first: its place in the record's list, with the room lists grow by. The holders' bitmaps are an
 /// eighth of a byte a backend, and few.

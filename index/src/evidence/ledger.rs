@@ -7,8 +7,8 @@
 
 use super::account::Account;
 use super::slab::Slab;
-use crate::tree::SpanId;
-use crate::{BackendId, Millis, SequenceHash};
+use crate::tree::{Mark, SpanId};
+use crate::{BackendId, Millis};
 
 /// A hold's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) struct Hold {
 /// One span, as the ledger knows it. 32 bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    pub(super) first: SequenceHash,
+    pub(super) first: Mark,
     pub(super) parent: SpanId,
     pub(super) blocks: u32,
     pub(super) holds: Holds,
@@ -82,7 +82,7 @@ impl Ledger {
         let mut records = Slab::new();
         let holds = Holds::Many(Box::default());
         // The root's record takes number 0, as the root does. Who "holds" the root is in the accounts.
-        records.insert(Record { first: SequenceHash(0), parent: SpanId::ROOT, blocks: 0, holds });
+        records.insert(Record { first: Mark(0), parent: SpanId::ROOT, blocks: 0, holds });
         Self {
             holds: Slab::new(),
             records,
@@ -170,7 +170,7 @@ impl Ledger {
     pub(super) fn open(
         &mut self,
         parent: SpanId,
-        first: SequenceHash,
+        first: Mark,
         blocks: u32,
         backend: BackendId,
     ) -> SpanId {
@@ -220,9 +220,9 @@ impl Ledger {
         (hold.at, hold.epoch) = (at, epoch);
     }
 
-    /// A span was cut after `blocks` blocks; `first` is the lower part's first hash. Returns the upper part's number: the
+    /// A span was cut after `blocks` blocks; `first` is the lower part's first mark. Returns the upper part's number: the
     /// lower keeps its own, so that whatever hangs below needs no change.
-    pub(super) fn split(&mut self, tail: SpanId, blocks: u32, first: SequenceHash) -> SpanId {
+    pub(super) fn split(&mut self, tail: SpanId, blocks: u32, first: Mark) -> SpanId {
         let mut record = self.record(tail).clone();
         record.blocks = blocks;
         let head = SpanId(self.records.insert(record));

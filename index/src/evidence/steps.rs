@@ -10,8 +10,8 @@
 use super::Evidence;
 use super::ledger::HoldId;
 use crate::limits::CORRECTIONS_MAX;
-use crate::tree::SpanId;
-use crate::{BackendId, SequenceHash};
+use crate::tree::{Mark, SpanId};
+use crate::BackendId;
 
 /// A correction that has not come to its end.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Correction {
     /// What was lost, with all that hangs below it.
     pub(super) span: SpanId,
     /// Its first block: a span that begins otherwise is another one by now.
-    pub(super) first: SequenceHash,
+    pub(super) first: Mark,
     /// When it was made, in ticks.
     pub(super) tick: u32,
 }

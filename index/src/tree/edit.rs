@@ -1,31 +1,27 @@
 //! Edits of the tree, each a path copy: what published versions share is copied on the way, nothing else. A route is the
-//! first hash of each span from below the root down. An edit that does not find its route changes nothing and says so;
+//! first mark of each span from below the root down. An edit that does not find its route changes nothing and says so;
 //! the ledger knows every route, so that would be a bug.
 
 use std::sync::Arc;
 
-use super::{Children, Holders, Span, SpanId, Tree};
+use super::mark::marks;
+use super::{Children, Holders, Mark, Node, Span, SpanId, Tree};
 use crate::{BackendId, SequenceHash};
 
 impl Tree {
     /// Hangs `leaf` below the span at `route`.
-    pub(crate) fn attach(&mut self, route: &[SequenceHash], leaf: Span) -> Option<()> {
+    pub(crate) fn attach(&mut self, route: &[Mark], leaf: Span) -> Option<()> {
         // The first child takes over its parent's being a tip.
         let tips = if self.at(route)?.children.is_empty() { 0 } else { 1 };
-        self.edit(route, tips)?.children.insert(Arc::new(leaf));
+        self.edit(route, tips)?.children.insert(leaf);
         Some(())
     }
 
     /// Adds `id` to the holders of every span of `route` from position `from` on.
-    pub(crate) fn join(
-        &mut self,
-        route: &[SequenceHash],
-        from: usize,
-        id: BackendId,
-    ) -> Option<()> {
+    pub(crate) fn join(&mut self, route: &[Mark], from: usize, id: BackendId) -> Option<()> {
         let mut span = Arc::make_mut(&mut self.root);
         for (at, &first) in route.iter().enumerate() {
-            span = Arc::make_mut(span.children.get_mut(first)?);
+            span = span.children.get_mut(first)?;
             if at >= from {
                 span.holders.insert(id);
             }
@@ -34,7 +30,7 @@ impl Tree {
     }
 
     /// Takes `id` out of the holders of the span at `route`; a span nobody holds any more is removed.
-    pub(crate) fn leave(&mut self, route: &[SequenceHash], id: BackendId) -> Option<()> {
+    pub(crate) fn leave(&mut self, route: &[Mark], id: BackendId) -> Option<()> {
         let (&first, above) = route.split_last()?;
         let span = self.at(route)?;
         if span.holders.len() > 1 {
@@ -47,38 +43,34 @@ impl Tree {
     }
 
     /// Cuts the span at `route` in two after `at` blocks. The upper part becomes `head`; the lower keeps its number.
-    /// Returns the first hash of the lower part.
-    pub(crate) fn split(
-        &mut self,
-        route: &[SequenceHash],
-        at: usize,
-        head: SpanId,
-    ) -> Option<SequenceHash> {
+    /// Returns the first mark of the lower part.
+    pub(crate) fn split(&mut self, route: &[Mark], at: usize, head: SpanId) -> Option<Mark> {
         let slot = self.slot(route)?;
-        let tail = Arc::make_mut(slot);
+        let tail = Node::span_mut(slot)?;
         let edge = Arc::clone(&tail.edge);
         let (upper, lower) = edge.split_at_checked(at)?;
-        let mut above = Span::leaf(head, upper, tail.holders.clone());
+        let mut above = Span::of(head, Arc::from(upper), tail.holders.clone());
         above.tips = tail.tips;
         tail.set_edge(Arc::from(lower));
-        above.children = Children::One(std::mem::replace(slot, Arc::new(Span::root())));
-        *slot = Arc::new(above);
+        above.children = Children::one(Arc::clone(slot));
+        *slot = Arc::new(Node::Span(above));
         lower.first().copied()
     }
 
     /// Joins the span at `route` with its only child, which keeps its number.
-    pub(crate) fn fuse(&mut self, route: &[SequenceHash]) -> Option<()> {
+    pub(crate) fn fuse(&mut self, route: &[Mark]) -> Option<()> {
         let slot = self.slot(route)?;
-        let above = Arc::make_mut(slot);
-        let Children::One(mut below) = std::mem::take(&mut above.children) else { return None };
-        let edge = above.edge.iter().chain(below.edge.iter()).copied().collect();
-        Arc::make_mut(&mut below).set_edge(edge);
+        let above = Node::span_mut(slot)?;
+        let mut below = above.children.take_single()?;
+        let tail = Node::span_mut(&mut below)?;
+        let edge = above.edge.iter().chain(tail.edge.iter()).copied().collect();
+        tail.set_edge(edge);
         *slot = below;
         Some(())
     }
 
     /// Keeps only the first `blocks` blocks of the span at `route`, below which nothing hangs.
-    pub(crate) fn truncate(&mut self, route: &[SequenceHash], blocks: usize) -> Option<()> {
+    pub(crate) fn truncate(&mut self, route: &[Mark], blocks: usize) -> Option<()> {
         let span = self.edit(route, 0)?;
         debug_assert!(span.children.is_empty(), "only a leaf is cut short");
         let kept = Arc::from(span.edge.get(..blocks)?);
@@ -87,13 +79,13 @@ impl Tree {
     }
 
     /// The place of the span at `route` among its parent's children.
-    fn slot(&mut self, route: &[SequenceHash]) -> Option<&mut Arc<Span>> {
+    fn slot(&mut self, route: &[Mark]) -> Option<&mut Arc<Node>> {
         let (&first, above) = route.split_last()?;
-        self.edit(above, 0)?.children.get_mut(first)
+        self.edit(above, 0)?.children.place_mut(first)
     }
 
     /// A leaf holding `edge` on one backend.
     pub(crate) fn leaf(id: SpanId, edge: &[SequenceHash], holder: BackendId) -> Span {
-        Span::leaf(id, edge, Holders::one(holder))
+        Span::of(id, marks(edge), Holders::one(holder))
     }
 }

@@ -37,7 +37,7 @@ impl Grave {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::SpanId;
+    use super::super::{Mark, SpanId};
     use super::*;
     use crate::{BackendId, SequenceHash};
 
@@ -52,11 +52,10 @@ mod tests {
         }
         let mut newer = tree.clone();
         for name in 1..100 {
-            newer.leave(&[SequenceHash(name)], BackendId(0));
+            newer.leave(&[Mark(name)], BackendId(0));
         }
-        let held = |edges: &[Arc<[SequenceHash]>]| {
-            edges.iter().filter(|edge| Arc::strong_count(edge) > 1).count()
-        };
+        let held =
+            |edges: &[Arc<[Mark]>]| edges.iter().filter(|edge| Arc::strong_count(edge) > 1).count();
         let mut grave = Grave::default();
         grave.bury(tree);
         grave.free_some(2);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Children, Holders};
+use super::{Children, Holders, Mark, Node};
 use crate::SequenceHash;
 
 /// A span's number in the ledger. The root is 0.
@@ -17,11 +17,9 @@ impl SpanId {
 /// A run of blocks with the same holders and no branch inside.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
-    /// The blocks' hashes; empty only at the root. Shared between versions.
-    pub(crate) edge: Arc<[SequenceHash]>,
-    /// The last of them, here so that a whole match does not touch the run.
-    last: SequenceHash,
-    /// Who holds all of these blocks, and so all above.
+    /// The blocks' marks; empty only at the root. Shared between versions.
+    pub(crate) edge: Arc<[Mark]>,
+    /// Who holds all of these blocks, and so all above; and the last mark, so that a whole match does not touch the run.
     pub(crate) holders: Holders,
     pub(crate) children: Children,
     /// Ends of prompts below: 1 where nothing hangs below, else the sum over the children.
@@ -29,33 +27,35 @@ pub(crate) struct Span {
     pub(crate) id: SpanId,
 }
 
+// With the two counts of an `Arc` that is 64 bytes, a size allocators have; one word more would cost two.
+const _: () = assert!(size_of::<Node>() == 48);
+
 impl Span {
     pub(crate) fn root() -> Self {
         Self {
             edge: Arc::from([]),
-            last: SequenceHash(0),
             holders: Holders::default(),
-            children: Children::None,
+            children: Children::default(),
             tips: 1,
             id: SpanId::ROOT,
         }
     }
 
     /// A span without children; `edge` is not empty.
-    pub(crate) fn leaf(id: SpanId, edge: &[SequenceHash], holders: Holders) -> Self {
-        let mut leaf = Self::root();
-        (leaf.id, leaf.holders) = (id, holders);
-        leaf.set_edge(Arc::from(edge));
-        leaf
+    pub(crate) fn of(id: SpanId, edge: Arc<[Mark]>, holders: Holders) -> Self {
+        let mut span = Self::root();
+        (span.id, span.holders) = (id, holders);
+        span.set_edge(edge);
+        span
     }
 
-    pub(crate) fn set_edge(&mut self, edge: Arc<[SequenceHash]>) {
-        self.last = edge.last().copied().unwrap_or(SequenceHash(0));
+    pub(crate) fn set_edge(&mut self, edge: Arc<[Mark]>) {
+        self.holders.set_last(edge.last().copied().unwrap_or(Mark(0)));
         self.edge = edge;
     }
 
-    pub(crate) fn first(&self) -> SequenceHash {
-        self.edge.first().copied().unwrap_or(SequenceHash(0))
+    pub(crate) fn first(&self) -> Mark {
+        self.edge.first().copied().unwrap_or(Mark(0))
     }
 
     /// How many leading blocks of `rest` are this span's. Chained hashes make agreement at one block agreement at all
@@ -63,14 +63,14 @@ impl Span {
     pub(crate) fn matched(&self, rest: &[SequenceHash]) -> usize {
         let len = self.edge.len().min(rest.len());
         let Some(end) = len.checked_sub(1) else { return 0 };
-        let mine = if len == self.edge.len() { self.last } else { self.edge[end] };
-        if mine == rest[end] {
+        let mine = if len == self.edge.len() { self.holders.last() } else { self.edge[end] };
+        if mine == rest[end].into() {
             return len;
         }
         let (mut same, mut differs) = (0, end);
         while same < differs {
             let middle = (same + differs) / 2;
-            if self.edge[middle] == rest[middle] {
+            if self.edge[middle] == rest[middle].into() {
                 same = middle + 1;
             } else {
                 differs = middle;
@@ -82,10 +82,10 @@ impl Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
-        let mut below = match std::mem::take(&mut self.children) {
-            Children::None => return,
-            children => vec![children],
-        };
+        if self.children.is_empty() {
+            return;
+        }
+        let mut below = vec![std::mem::take(&mut self.children)];
         while let Some(children) = below.pop() {
             children.dismantle(&mut below);
         }
@@ -94,6 +94,7 @@ impl Drop for Span {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mark::marks;
     use super::*;
 
     fn chain(range: std::ops::Range<u64>) -> Vec<SequenceHash> {
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_point_of_departure_is_found_wherever_it_is() {
-        let span = Span::leaf(SpanId(1), &chain(1..33), Holders::default());
+        let span = Span::of(SpanId(1), marks(&chain(1..33)), Holders::default());
         for shared in 0..=32 {
             let mut rest = chain(1..shared + 1);
             assert_eq!(span.matched(&rest), shared as usize, "a prompt that ends inside");
@@ -114,10 +115,10 @@ mod tests {
 
     #[test]
     fn a_very_deep_path_is_dropped_without_recursion() {
-        let mut span = Span::leaf(SpanId(1), &chain(0..1), Holders::default());
+        let mut span = Span::of(SpanId(1), marks(&chain(0..1)), Holders::default());
         for i in 1..1_000_000 {
-            let mut above = Span::leaf(SpanId(1), &chain(i..i + 1), Holders::default());
-            above.children.insert(Arc::new(span));
+            let mut above = Span::of(SpanId(1), marks(&chain(i..i + 1)), Holders::default());
+            above.children.insert(span);
             span = above;
         }
     }

@@ -3,7 +3,7 @@
 use super::Canon;
 use super::canonical_json::{self, Order};
 use super::head::Head;
-use super::json::{self, Kind, Tape, Text, Value};
+use super::json::{self, Kind, Spelling, Tape, Text, Value};
 use crate::limits::DECODED_ARGUMENTS_BYTES_KEPT;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -213,7 +213,7 @@ impl<'w, 'a, C: Canon> Writer<'w, 'a, C> {
         if value.kind() == Kind::Number {
             return self.id(value.raw());
         }
-        if value.is_rough() {
+        if value.spelling() == Spelling::Odd {
             return value.numbers().for_each(|number| self.id(number));
         }
         let inside = value.raw().strip_prefix(b"[").and_then(|raw| raw.strip_suffix(b"]"));

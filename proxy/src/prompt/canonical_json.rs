@@ -4,7 +4,7 @@
 //! What already stands in that spelling is handed on as the longest possible run of the body's own bytes: a compact,
 //! sorted tool definition is one push. Recursion is bounded by the reader's depth limit.
 
-use super::json::{Kind, Name, Tape, Value, canonical_number};
+use super::json::{Kind, Name, Spelling, Tape, Value, canonical_number};
 
 /// What clients move from turn to turn; no template shows it.
 const MARKER: &str = "cache_control";
@@ -122,7 +122,7 @@ impl<'o, 'a, F: FnMut(&[u8])> Out<'o, 'a, F> {
             Kind::Text => self.text(value),
             Kind::Object => self.object(value, |_, _| false),
             Kind::Array => self.array(value),
-            Kind::Numbers if value.is_rough() => self.numbers(value),
+            Kind::Numbers if value.spelling() == Spelling::Odd => self.numbers(value),
             Kind::Numbers => self.run(value.start(), value.end()),
         }
     }
@@ -195,7 +195,7 @@ fn collect(
 ) {
     let base = members.len();
     let mut sorted = true;
-    let mut rough = false;
+    let mut odd = false;
     let mut last: Option<&[u8]> = None;
     for (key, inner) in value.entries() {
         let Some(text) = key.text() else { continue };
@@ -203,21 +203,21 @@ fn collect(
         if name.is(MARKER) || skip(&name, inner) {
             continue;
         }
-        rough |= key.is_rough();
+        odd |= key.spelling() == Spelling::Odd;
         sorted &= last.is_none_or(|last| last < text.raw());
         last = Some(text.raw());
         // A table's places fit in 32 bits, see the reader.
         members.push((key.index() as u32, inner.index() as u32));
     }
-    if !sorted || rough {
-        sort(value, members, base, rough);
+    if !sorted || odd {
+        sort(value, members, base, odd);
     }
 }
 
-fn sort(value: Value<'_, '_>, members: &mut Vec<Member>, base: usize, rough: bool) {
+fn sort(value: Value<'_, '_>, members: &mut Vec<Member>, base: usize, odd: bool) {
     let name = |member: &Member| value.at(member.0 as usize);
     let fresh = members.get_mut(base..).unwrap_or_default();
-    if rough {
+    if odd {
         let form =
             |member: &Member| name(member).text().map(|text| text.canonical_bytes().into_owned());
         fresh.sort_by_cached_key(form);

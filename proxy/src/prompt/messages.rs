@@ -3,7 +3,7 @@
 
 use super::Canon;
 use super::canonical::{Frame, Writer};
-use super::json::{Kind, Text, Value};
+use super::json::{Kind, Spelling, Text, Value};
 
 /// The first bytes of the accounting line that one client sends as its first system block, new with every request. vLLM
 /// drops such blocks, wherever they stand.
@@ -49,7 +49,7 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
     /// A message with this role and nothing but content; nothing at all if the content is empty.
     pub(super) fn system_or(&mut self, content: Value<'_, 'a>, role: &'static str) {
         if !content.is_empty() {
-            self.message(Text::new(role.as_bytes(), false));
+            self.message(Text::new(role.as_bytes(), Spelling::Plain));
             self.content(content);
         }
     }
@@ -61,7 +61,7 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
         }
         let names = ["role", "content", "name", "tool_calls", "function_call"];
         let [role, content, name, calls, call] = message.pick(names);
-        self.message(role.and_then(|role| role.text()).unwrap_or(Text::new(b"", false)));
+        self.message(role.and_then(|role| role.text()).unwrap_or(Text::new(b"", Spelling::Plain)));
         if let Some(name) = name.and_then(|name| name.text()).filter(|name| !name.raw().is_empty())
         {
             self.named(Frame::Name, name);
@@ -145,7 +145,7 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
 
     /// A call with its arguments.
     pub(super) fn call(&mut self, name: Option<Value<'_, 'a>>, arguments: Option<Value<'_, 'a>>) {
-        let name = name.and_then(|name| name.text()).unwrap_or(Text::new(b"", false));
+        let name = name.and_then(|name| name.text()).unwrap_or(Text::new(b"", Spelling::Plain));
         self.named(Frame::Call, name);
         if let Some(arguments) = arguments {
             self.arguments(arguments);

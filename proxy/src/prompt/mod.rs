@@ -141,6 +141,15 @@ pub fn read_with<'a>(
     })
 }
 
+/// How many values a body holds: the pass over its structure and nothing else, for those who measure it alone.
+///
+/// # Errors
+/// If the body is no JSON within the limits.
+pub fn count_values(scratch: &mut Scratch, body: &[u8]) -> Result<usize, PromptError> {
+    scratch.tape.parse(body)?;
+    Ok(scratch.tape.tokens().len())
+}
+
 impl fmt::Debug for Prompt<'_> {
     // Ids of conversations are never logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

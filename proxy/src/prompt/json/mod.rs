@@ -9,11 +9,13 @@
 //! leading byte order mark. It checks structure, not the inside of strings: a wrong escape, a raw control character or
 //! broken UTF-8 is left to the engine to refuse, since it changes no boundary.
 
+mod ending;
 mod number;
 mod scan;
 mod text;
 mod value;
 
+pub(crate) use ending::Spelling;
 pub(crate) use number::canonical as canonical_number;
 pub(crate) use scan::Tape;
 pub(crate) use text::{Name, Text};
@@ -42,9 +44,10 @@ pub(crate) struct Token {
     pub(crate) end: u32,
     pub(crate) next: u32,
     pub(crate) kind: Kind,
-    /// For [`Kind::Text`]: the span contains a backslash. For [`Kind::Numbers`]: it contains anything but
-    /// canonical numbers and commas.
-    pub(crate) rough: bool,
+    /// For [`Kind::Text`]: how the span is spelled. For [`Kind::Numbers`]: odd if it contains anything but canonical
+    /// numbers and commas. Plain for all others.
+    pub(crate) spelling: Spelling,
 }
 
-const NULL: Token = Token { start: 0, end: 0, next: 0, kind: Kind::Null, rough: false };
+const NULL: Token =
+    Token { start: 0, end: 0, next: 0, kind: Kind::Null, spelling: Spelling::Plain };

@@ -2,6 +2,7 @@
 //! holds. Never recurses, never panics.
 
 use super::super::error::{PromptError, PromptErrorKind};
+use super::ending::{Spelling, string_end};
 use super::{Kind, Token};
 use crate::limits::{JSON_DEPTH_MAX, JSON_VALUES_KEPT, JSON_VALUES_MAX};
 
@@ -159,7 +160,8 @@ impl Scan<'_, '_> {
 
     fn array(&mut self) -> Result<Want, PromptError> {
         if let Some((end, rough)) = numbers(self.body, self.at + 1) {
-            self.push(Kind::Numbers, self.at, end, rough)?;
+            let spelling = if rough { Spelling::Odd } else { Spelling::Plain };
+            self.push(Kind::Numbers, self.at, end, spelling)?;
             self.at = end;
             return Ok(Want::Comma);
         }
@@ -167,7 +169,7 @@ impl Scan<'_, '_> {
     }
 
     fn container(&mut self, kind: Kind) -> Result<(), PromptError> {
-        let index = self.push(kind, self.at, self.at, false)?;
+        let index = self.push(kind, self.at, self.at, Spelling::Plain)?;
         if self.open.push(index).is_none() {
             return Err(PromptError::new(PromptErrorKind::TooDeep, self.at));
         }
@@ -190,10 +192,10 @@ impl Scan<'_, '_> {
 
     fn text(&mut self) -> Result<(), PromptError> {
         let start = self.at + 1;
-        let Some((end, rough)) = string_end(self.body, start) else {
+        let Some((end, spelling)) = string_end(self.body, start) else {
             return Err(self.expected("the end of a string"));
         };
-        self.push(Kind::Text, start, end, rough)?;
+        self.push(Kind::Text, start, end, spelling)?;
         self.at = end + 1;
         Ok(())
     }
@@ -207,7 +209,7 @@ impl Scan<'_, '_> {
         let Some(end) = number_end(self.body, self.at) else {
             return Err(self.expected("a number"));
         };
-        self.push(Kind::Number, self.at, end, false)?;
+        self.push(Kind::Number, self.at, end, Spelling::Plain)?;
         self.at = end;
         Ok(Want::Comma)
     }
@@ -217,7 +219,7 @@ impl Scan<'_, '_> {
             return Err(self.expected("a value"));
         }
         let end = self.at + word.len();
-        self.push(kind, self.at, end, false)?;
+        self.push(kind, self.at, end, Spelling::Plain)?;
         self.at = end;
         Ok(Want::Comma)
     }
@@ -227,14 +229,14 @@ impl Scan<'_, '_> {
         kind: Kind,
         start: usize,
         end: usize,
-        rough: bool,
+        spelling: Spelling,
     ) -> Result<u32, PromptError> {
         let index = self.tokens.len();
         if index >= JSON_VALUES_MAX {
             return Err(PromptError::new(PromptErrorKind::TooManyValues, start));
         }
         let next = offset(index + 1);
-        self.tokens.push(Token { start: offset(start), end: offset(end), next, kind, rough });
+        self.tokens.push(Token { start: offset(start), end: offset(end), next, kind, spelling });
         Ok(offset(index))
     }
 
@@ -265,38 +267,6 @@ fn is_space(byte: u8) -> bool {
 // Bodies longer than u32 are refused before any offset is taken, and tokens are fewer than bytes.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
-}
-
-/// The offset of the quote that ends a string starting at `start`, and whether a backslash stands before it.
-fn string_end(body: &[u8], start: usize) -> Option<(usize, bool)> {
-    let rest = body.get(start..)?;
-    // Keys and short values are found without leaving this loop.
-    for (at, &byte) in rest.iter().take(16).enumerate() {
-        match byte {
-            b'"' => return Some((start + at, false)),
-            b'\\' => return rough_end(body, start, start + at),
-            _ => {}
-        }
-    }
-    let at = memchr::memchr2(b'"', b'\\', rest.get(16..)?)? + 16;
-    match rest.get(at)? {
-        b'"' => Some((start + at, false)),
-        _ => rough_end(body, start, start + at),
-    }
-}
-
-// A quote ends the string unless an odd number of backslashes stands before it. Runs of backslashes before different
-// quotes never overlap, so counting them backwards stays linear.
-fn rough_end(body: &[u8], start: usize, mut from: usize) -> Option<(usize, bool)> {
-    loop {
-        let quote = from + memchr::memchr(b'"', body.get(from..)?)?;
-        let before = body.get(start..quote)?;
-        let slashes = before.iter().rev().take_while(|&&byte| byte == b'\\').count();
-        if slashes % 2 == 0 {
-            return Some((quote, true));
-        }
-        from = quote + 1;
-    }
 }
 
 /// The end of a number at `at`: an optional minus, digits, an optional fraction, an optional exponent.
@@ -382,7 +352,7 @@ mod tests {
             tape.parse(json.as_bytes()).expect(json);
             let token = tape.tokens()[0];
             assert_eq!(&json[token.start as usize..token.end as usize], inside);
-            assert_eq!(token.rough, inside.contains('\\'));
+            assert_eq!(token.spelling != Spelling::Plain, inside.contains('\\'));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Walking the table: values, members, items. Every step is an index into the table; nothing is scanned again.
 
-use super::{Kind, NULL, Text, Token};
+use super::{Kind, NULL, Spelling, Text, Token};
 
 /// One value of a parsed text. `'a` is the body's life, `'t` the table's.
 #[derive(Clone, Copy)]
@@ -53,14 +53,13 @@ impl<'t, 'a> Value<'t, 'a> {
         self.body
     }
 
-    /// For a string, whether it contains a backslash; for an array of numbers, whether it holds more than canonical
-    /// numbers and commas.
-    pub(crate) fn is_rough(&self) -> bool {
-        self.token().rough
+    /// How a string is spelled; for an array of numbers, whether it holds more than canonical numbers and commas.
+    pub(crate) fn spelling(&self) -> Spelling {
+        self.token().spelling
     }
 
     pub(crate) fn text(&self) -> Option<Text<'a>> {
-        (self.kind() == Kind::Text).then(|| Text::new(self.raw(), self.is_rough()))
+        (self.kind() == Kind::Text).then(|| Text::new(self.raw(), self.spelling()))
     }
 
     pub(crate) fn is_null(&self) -> bool {
@@ -95,7 +94,7 @@ impl<'t, 'a> Value<'t, 'a> {
         std::iter::from_fn(move || {
             let key = walk.next()?;
             let value = walk.next()?;
-            Some((Text::new(key.raw(), key.is_rough()), value))
+            Some((Text::new(key.raw(), key.spelling()), value))
         })
     }
 
