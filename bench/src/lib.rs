@@ -7,6 +7,7 @@
 
 pub mod arena;
 mod clock;
+mod facts;
 mod memory;
 mod output;
 mod spread;

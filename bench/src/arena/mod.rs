@@ -10,7 +10,6 @@ pub mod cells;
 pub mod decode;
 pub mod engine;
 mod error;
-pub mod facts;
 mod hashing;
 pub mod holders;
 pub mod job;
@@ -35,6 +34,7 @@ use routers::{Entry, Kind};
 
 pub use error::ArenaError;
 
+use crate::facts;
 use crate::output::print;
 
 /// Does what the command line asks.
@@ -57,7 +57,7 @@ pub fn main(args: &Args) -> Result<(), ArenaError> {
         write(path, &page::page(args, &scales, &cells)?)?;
     }
     if let Some(path) = &args.facts {
-        write(path, &facts::json()?)?;
+        write(path, &facts::text().map_err(ArenaError::Json)?)?;
     }
     Ok(())
 }

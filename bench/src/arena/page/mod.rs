@@ -56,7 +56,7 @@ pub(super) fn page(
     let data = serde_json::to_string(&boards).map_err(ArenaError::Json)?;
     // No text of a trace's name may end the script it stands in.
     let data = data.replace('<', "\\u003c");
-    let facts = super::facts::json()?.replace('<', "\\u003c");
+    let facts = crate::facts::text().map_err(ArenaError::Json)?.replace('<', "\\u003c");
     Ok(include_str!("page.html")
         .replace("/*STYLE*/", include_str!("page.css"))
         .replace("/*CHARTS*/", include_str!("charts.js"))

@@ -2,24 +2,26 @@
 
 use std::process::Command;
 
-use serde_json::json;
-
-use super::ArenaError;
+use serde_json::{Value, json};
 
 /// Asks for changes, but not for those of the results themselves.
 const CHANGES: [&str; 4] = ["status", "--porcelain", "--", ":(top,exclude)bench/results"];
 
-/// Machine and commit as JSON.
-pub fn json() -> Result<String, ArenaError> {
-    let facts = json!({
+/// Machine and commit.
+pub(crate) fn facts() -> Value {
+    json!({
         "commit": said("git", &["rev-parse", "HEAD"]),
         "uncommitted_changes": !said("git", &CHANGES).is_empty(),
         "compiler": said("rustc", &["--version"]),
         "kernel": said("uname", &["-sr"]),
         "processor": processor(),
         "cores": std::thread::available_parallelism().map_or(0, usize::from),
-    });
-    serde_json::to_string_pretty(&facts).map(|text| text + "\n").map_err(ArenaError::Json)
+    })
+}
+
+/// The same as text.
+pub(crate) fn text() -> serde_json::Result<String> {
+    serde_json::to_string_pretty(&facts()).map(|text| text + "\n")
 }
 
 /// What a program says, or nothing where it cannot be run.
