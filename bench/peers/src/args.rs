@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1)]
     pub(crate) split: usize,
     /// Requests replayed at most in one trial, after the caches were filled.
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 200_000)]
     pub(crate) requests: usize,
     /// Threads that look up; updates have one of their own.
     #[arg(long, default_value_t = 1)]

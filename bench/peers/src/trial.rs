@@ -57,6 +57,8 @@ impl Outcome {
 /// Times of all operations, in nanoseconds.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
+    /// When the first thread began.
+    start_ns: u64,
     pub(crate) service: Spread,
     pub(crate) wait: Spread,
     pub(crate) lag: Spread,
@@ -67,13 +69,14 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    fn with_capacity(count: usize) -> Self {
+    fn new(start_ns: u64, count: usize) -> Self {
         let spread = || Spread::with_capacity(count);
         let (service, wait, lag, hand_over) = (spread(), spread(), spread(), spread());
-        Self { service, wait, lag, hand_over, preempted: 0 }
+        Self { start_ns, service, wait, lag, hand_over, preempted: 0 }
     }
 
     fn add(&mut self, other: Self) {
+        self.start_ns = self.start_ns.min(other.start_ns);
         self.service.add(other.service);
         self.wait.add(other.wait);
         self.lag.add(other.lag);
@@ -106,8 +109,8 @@ pub(crate) fn run<C: Contender>(plan: &Plan, cores: &Cores, fronts: usize, load:
         });
     }
     let clock = Clock::start();
-    let barrier = Barrier::new(fronts + 1);
-    let (mut times, mut start) = (Times::default(), 0);
+    let barrier = Barrier::new(fronts);
+    let mut times = Times { start_ns: u64::MAX, ..Times::default() };
     std::thread::scope(|scope| {
         let front = |(at, operations): (usize, Vec<Operation<C>>)| {
             let (index, barrier) = (&index, &barrier);
@@ -118,12 +121,10 @@ pub(crate) fn run<C: Contender>(plan: &Plan, cores: &Cores, fronts: usize, load:
             })
         };
         let threads: Vec<_> = played.into_iter().enumerate().map(front).collect();
-        barrier.wait();
-        start = clock.ns();
         threads.into_iter().filter_map(|t| t.join().ok()).for_each(|t| times.add(t));
     });
     index.settle();
-    let seconds = (clock.ns() - start) as f64 / 1e9;
+    let seconds = (clock.ns() - times.start_ns) as f64 / 1e9;
     let block_updates = Plan::block_updates(requests);
     Outcome { requests: requests.len(), block_updates, seconds, offered, times }
 }
@@ -154,11 +155,11 @@ fn play<C: Contender>(
     operations: Vec<Operation<C>>,
     updates_only: bool,
 ) -> Times {
-    let mut times = Times::with_capacity(operations.len());
     let mut reader = index.reader();
     let mut prompt = Vec::new();
     let preempted = preemptions();
     let start = clock.ns();
+    let mut times = Times::new(start, operations.len());
     let mut free = start;
     for operation in operations {
         if !updates_only {
