@@ -62,6 +62,8 @@ pub(crate) struct Row {
     pub(crate) bytes_per_block: f64,
     /// Updates alone.
     pub(crate) updates: Figures,
+    /// Lookups alone, nothing being updated.
+    pub(crate) alone: Figures,
     /// Lookups and updates as fast as they go.
     pub(crate) flat_out: Figures,
     /// At the highest rate it kept up with.

@@ -20,14 +20,18 @@ use crate::plan::{Plan, Shape};
 use crate::results::{Agreement, Cell, Figures, Row, tenths};
 use crate::table;
 use crate::trace::Arrival;
-use crate::trial::{Load, Outcome, run};
+use crate::trial::{Load, Outcome, enough, run};
 
+/// Requests of the first, short trial, which tells how long the others are to be.
+const PROBED: usize = 20_000;
 /// Rates tried at most in one search.
-const RATES: usize = 9;
+const RATES: usize = 8;
 /// The search ends when the highest rate kept up with and the lowest not are this close.
 const CLOSE: f64 = 1.05;
 /// A rate was kept up with if it was in any of so many trials: the machine has other things to do at times.
 const CHANCES: usize = 2;
+/// Indexes that are filled to learn what one takes.
+const GROWN: u64 = 2;
 /// The common rate, as a part of the slowest index's own.
 const COMMON: f64 = 0.9;
 
@@ -44,11 +48,13 @@ struct Entry {
 
 fn entry<C: Contender>() -> Entry {
     let growth = |plan: &Plan| {
+        // The first finds room in what planning left behind.
+        let first = filled::<C>(plan);
         let before = resident_bytes();
-        let index = filled::<C>(plan);
+        let more: Vec<C> = (0..GROWN).map(|_| filled::<C>(plan)).collect();
         let after = resident_bytes();
-        drop(index);
-        after.saturating_sub(before)
+        drop((first, more));
+        after.saturating_sub(before) / GROWN
     };
     Entry { name: C::NAME, calls: C::CALLS, run: run::<C>, agreement: agreement::<C>, growth }
 }
@@ -100,7 +106,7 @@ fn row(
     rounds: &[Round],
     at: usize,
 ) -> Result<Row, String> {
-    let medians = |of: fn(&Four) -> Figures| {
+    let medians = |of: fn(&Five) -> Figures| {
         Figures::medians(&rounds.iter().map(|round| of(&round.0[at])).collect::<Vec<_>>())
     };
     let bytes = memory_in_a_process_of_its_own(args, plan.shape, entry.name)?;
@@ -109,43 +115,47 @@ fn row(
         calls: entry.calls.to_owned(),
         agreement: (entry.agreement)(plan),
         bytes_per_block: tenths(bytes as f64 / plan.resident.max(1) as f64),
-        updates: medians(|four| four.updates),
-        flat_out: medians(|four| four.flat_out),
-        keep_up: medians(|four| four.keep_up),
-        common: medians(|four| four.common),
+        updates: medians(|five| five.updates),
+        alone: medians(|five| five.alone),
+        flat_out: medians(|five| five.flat_out),
+        keep_up: medians(|five| five.keep_up),
+        common: medians(|five| five.common),
     })
 }
 
 /// What one index did in one round.
 #[derive(Clone, Copy, Debug, Default)]
-struct Four {
+struct Five {
     updates: Figures,
+    alone: Figures,
     flat_out: Figures,
     keep_up: Figures,
     common: Figures,
 }
 
 /// What all did in one round.
-struct Round(Vec<Four>);
+struct Round(Vec<Five>);
 
 impl Round {
     fn play(args: &Args, plan: &Plan, cores: &Cores, entries: &[Entry]) -> Self {
-        let mut fours = Vec::new();
+        let mut fives = Vec::new();
         for entry in entries {
             let run = |load| (entry.run)(plan, cores, args.fronts, load);
-            let updates = Figures::of(run(Load::Updates));
-            let flat_out = Figures::of(run(Load::FlatOut));
+            let long = enough(run(Load::FlatOut(PROBED)).achieved());
+            let updates = Figures::of(run(Load::Updates(long)));
+            let alone = Figures::of(run(Load::Lookups(long)));
+            let flat_out = Figures::of(run(Load::FlatOut(long)));
             let keep_up = Figures::of(search(flat_out.requests, run));
             let (name, backends) = (entry.name, plan.shape.backends);
             complain(&format!("{name} {backends}: keeps up with {} a second", keep_up.offered));
-            fours.push(Four { updates, flat_out, keep_up, common: Figures::default() });
+            fives.push(Five { updates, alone, flat_out, keep_up, common: Figures::default() });
         }
-        let slowest = fours.iter().map(|four| four.keep_up.offered).fold(f64::MAX, f64::min);
-        for (four, entry) in fours.iter_mut().zip(entries) {
+        let slowest = fives.iter().map(|five| five.keep_up.offered).fold(f64::MAX, f64::min);
+        for (five, entry) in fives.iter_mut().zip(entries) {
             let outcome = (entry.run)(plan, cores, args.fronts, Load::Rate(slowest * COMMON));
-            four.common = Figures::of(outcome);
+            five.common = Figures::of(outcome);
         }
-        Self(fours)
+        Self(fives)
     }
 }
 
@@ -180,7 +190,12 @@ fn memory_in_a_process_of_its_own(args: &Args, shape: Shape, name: &str) -> Resu
         ("--requests", 0),
     ];
     numbers.iter().for_each(|(flag, number)| _ = child.args([flag, number.to_string().as_str()]));
-    let output = child.args(["--memory-of", name]).output().map_err(told)?;
+    let output = child
+        // What planning frees is to be gone before anything is measured.
+        .env("MIMALLOC_PURGE_DELAY", "0")
+        .args(["--memory-of", name])
+        .output()
+        .map_err(told)?;
     let text = String::from_utf8_lossy(&output.stdout);
     text.trim().parse().map_err(|_| format!("measuring memory of {name}: {text}"))
 }

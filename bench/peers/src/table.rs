@@ -8,20 +8,21 @@ pub(crate) fn lines(cell: &Cell) -> Vec<String> {
         String::new(),
         title(cell),
         format!(
-            "{:18} {:>9} {:>10} {:>17} {:>17} {:>11} {:>11} {:>6} {:>8}",
+            "{:18} {:>9} {:>10} {:>15} {:>15} {:>15} {:>9} {:>11} {:>6} {:>8}",
             "",
             "keeps up",
             "flat out",
-            "lookup p50 / p99",
-            "same rate",
+            "lookup p50/p99",
+            "at one rate",
+            "alone",
             "updates",
             "blocks",
             "bytes",
             "wrong"
         ),
         format!(
-            "{:18} {:>9} {:>10} {:>17} {:>17} {:>11} {:>11} {:>6} {:>8}",
-            "", "req/s", "req/s", "ns", "ns", "req/s", "blocks/s", "/block", "of pairs"
+            "{:18} {:>9} {:>10} {:>15} {:>15} {:>15} {:>9} {:>11} {:>6} {:>8}",
+            "", "req/s", "req/s", "ns", "ns", "ns", "req/s", "blocks/s", "/block", "of pairs"
         ),
     ];
     lines.extend(cell.rows.iter().map(line));
@@ -46,15 +47,16 @@ fn title(cell: &Cell) -> String {
 }
 
 fn line(row: &Row) -> String {
-    let Row { index, agreement, keep_up, flat_out, updates, common, .. } = row;
-    let two = |figures: &Figures| format!("{} / {}", figures.lookup.p50, figures.lookup.p99);
+    let Row { index, agreement, keep_up, flat_out, updates, common, alone, .. } = row;
+    let two = |figures: &Figures| format!("{}/{}", figures.lookup.p50, figures.lookup.p99);
     let wrong = 100.0 * agreement.differing as f64 / agreement.overlaps.max(1) as f64;
     format!(
-        "{index:18} {:>9} {:>10} {:>17} {:>17} {:>11} {:>11} {:>6.1} {wrong:>7.2}%",
+        "{index:18} {:>9} {:>10} {:>15} {:>15} {:>15} {:>9} {:>11} {:>6.1} {wrong:>7.2}%",
         keep_up.offered,
         flat_out.requests,
         two(keep_up),
         two(common),
+        two(alone),
         updates.requests,
         updates.block_updates,
         row.bytes_per_block,

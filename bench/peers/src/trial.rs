@@ -13,19 +13,27 @@ use crate::plan::{Plan, Request};
 use crate::spread::Spread;
 
 /// How long a trial should take, seconds: long against a scheduler's turns.
-const TRIAL_S: f64 = 0.5;
+const TRIAL_S: f64 = 0.4;
 /// Fewest requests of a trial.
 const REQUESTS_MIN: usize = 10_000;
+
+/// Requests that take long enough at so many a second.
+pub(crate) fn enough(rate: f64) -> usize {
+    ((rate * TRIAL_S) as usize).max(REQUESTS_MIN)
+}
+
 /// An index keeps up with a rate if it does this part of it, the last update included.
 const KEPT_UP: f64 = 0.99;
 
 /// What is asked of an index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Load {
-    /// Updates alone, as fast as they can be handed over.
-    Updates,
-    /// Lookups and updates, as fast as they go.
-    FlatOut,
+    /// Updates alone, so many requests', as fast as they can be handed over.
+    Updates(usize),
+    /// Lookups alone, so many, as fast as they go.
+    Lookups(usize),
+    /// Lookups and updates of so many requests, as fast as they go.
+    FlatOut(usize),
     /// Lookups and updates at the trace's times, compressed to so many requests a second.
     Rate(f64),
 }
@@ -117,7 +125,7 @@ pub(crate) fn run<C: Contender>(plan: &Plan, cores: &Cores, fronts: usize, load:
             scope.spawn(move || {
                 cores.enter_lookups(at);
                 barrier.wait();
-                play(index, clock, operations, matches!(load, Load::Updates))
+                play(index, clock, operations, load)
             })
         };
         let threads: Vec<_> = played.into_iter().enumerate().map(front).collect();
@@ -133,8 +141,8 @@ pub(crate) fn run<C: Contender>(plan: &Plan, cores: &Cores, fronts: usize, load:
 fn part(plan: &Plan, load: Load) -> &[Request] {
     let measured = plan.measured();
     let wanted = match load {
-        Load::Rate(rate) => ((rate * TRIAL_S) as usize).max(REQUESTS_MIN),
-        Load::Updates | Load::FlatOut => measured.len(),
+        Load::Rate(rate) => enough(rate),
+        Load::Updates(count) | Load::Lookups(count) | Load::FlatOut(count) => count,
     };
     &measured[..wanted.min(measured.len())]
 }
@@ -149,12 +157,7 @@ fn deadlines(requests: &[Request], load: Load) -> (f64, f64) {
     }
 }
 
-fn play<C: Contender>(
-    index: &C,
-    clock: Clock,
-    operations: Vec<Operation<C>>,
-    updates_only: bool,
-) -> Times {
+fn play<C: Contender>(index: &C, clock: Clock, operations: Vec<Operation<C>>, load: Load) -> Times {
     let mut reader = index.reader();
     let mut prompt = Vec::new();
     let preempted = preemptions();
@@ -162,7 +165,7 @@ fn play<C: Contender>(
     let mut times = Times::new(start, operations.len());
     let mut free = start;
     for operation in operations {
-        if !updates_only {
+        if !matches!(load, Load::Updates(_)) {
             let due = start + operation.due_ns;
             // In a router the prompt has just been hashed, so its keys are in cache.
             prompt.clear();
@@ -176,7 +179,9 @@ fn play<C: Contender>(
             times.lag.take(begin - free.max(due));
             free = end;
         }
-        index.hand_over(operation.update);
+        if !matches!(load, Load::Lookups(_)) {
+            index.hand_over(operation.update);
+        }
         let end = clock.ns();
         times.hand_over.take(end - free);
         free = end;
