@@ -80,7 +80,9 @@ impl Contender for Shearwater {
         let (writer, handle) = index::index(config);
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
-        let thread = Some(std::thread::spawn(move || learn(&of_thread, writer)));
+        let thread = std::thread::Builder::new().name("learn".to_owned());
+        let thread = thread.spawn(move || learn(&of_thread, writer)).ok();
+        assert!(thread.is_some(), "the update thread could not be started");
         Self { shared, handed: AtomicU64::new(0), handle, thread }
     }
 
