@@ -81,6 +81,8 @@ struct Report {
 
 /// Measures everything, prints tables, and writes the results.
 pub(crate) fn compare(args: &Args, arrivals: &[Arrival]) -> Result<(), String> {
+    // Before any thread is bound to a core, or they would say that there is one.
+    let facts = facts();
     let cores = Cores::of_process()?;
     let entries = entries(args);
     for &backends in &args.backends {
@@ -93,7 +95,7 @@ pub(crate) fn compare(args: &Args, arrivals: &[Arrival]) -> Result<(), String> {
         }
         table::lines(&cell).iter().for_each(|line| print(line));
         if let Some(path) = &args.json {
-            record(path, cell)?;
+            record(path, &facts, cell)?;
         }
     }
     Ok(())
@@ -210,13 +212,14 @@ pub(crate) fn print_memory(args: &Args, arrivals: &[Arrival], name: &str) -> Res
 }
 
 /// Adds a cell to the results, in place of one of its size.
-fn record(path: &Path, cell: Cell) -> Result<(), String> {
+fn record(path: &Path, facts: &Value, cell: Cell) -> Result<(), String> {
     let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let mut report: Report = serde_json::from_str(&text).unwrap_or_default();
-    report.facts = facts();
+    report.facts = facts.clone();
     report.cells.retain(|old| !old.is_like(&cell));
     report.cells.push(cell);
+    report.cells.sort_by_key(|cell| (std::cmp::Reverse(cell.block_tokens), cell.backends));
     let text = serde_json::to_string_pretty(&report).map_err(|why| told(&why))?;
     std::fs::write(path, text + "\n").map_err(|why| told(&why))
 }
