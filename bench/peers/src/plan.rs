@@ -95,7 +95,7 @@ impl Plan {
             distinct: 0,
         };
         let mut holdings = Holdings::new(shape.backends, shape.blocks_max());
-        let full = shape.backends * shape.blocks_max() / 1000 * FULL_PERMILLE;
+        let full = shape.backends * shape.blocks_max() * FULL_PERMILLE / 1000;
         let mut copies = copies(arrivals);
         while holdings.resident() < full {
             let Some((at, copy, blocks)) = copies.next() else { break };
@@ -208,8 +208,10 @@ mod tests {
     }
 
     #[test]
-    fn a_finer_cut_stores_as_many_times_the_blocks() {
-        let [coarse, fine] = [plan(1), plan(4)].map(|plan| Plan::block_updates(plan.measured()));
-        assert_eq!(coarse * 4, fine);
+    fn a_finer_cut_makes_as_many_times_the_blocks_of_the_same_prompts() {
+        let [coarse, fine] = [plan(1), plan(4)];
+        for (coarse, fine) in coarse.requests.iter().zip(&fine.requests) {
+            assert_eq!((coarse.at, coarse.blocks.len() * 4), (fine.at, fine.blocks.len()));
+        }
     }
 }
