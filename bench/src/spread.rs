@@ -19,6 +19,12 @@ impl Spread {
         self.sorted = false;
     }
 
+    /// Takes all times of another.
+    pub fn add(&mut self, other: Self) {
+        self.ns.extend(other.ns);
+        self.sorted = false;
+    }
+
     /// The time that `permille` of a thousand do not exceed; 0 when none was taken.
     pub fn permille(&mut self, permille: usize) -> u64 {
         if !self.sorted {
@@ -52,5 +58,9 @@ mod tests {
         (1..=1000).rev().for_each(|ns| spread.take(ns));
         assert_eq!([500, 990, 1000].map(|p| spread.permille(p)), [501, 991, 1000]);
         assert_eq!(Spread::default().permille(500), 0);
+        let mut later = Spread::default();
+        later.take(5_000);
+        spread.add(later);
+        assert_eq!(spread.permille(1000), 5_000);
     }
 }

@@ -124,8 +124,9 @@ pub const SHORTLIST_CALM_MAX: usize = 24;
 /// Prefill work that makes a backend a busy one, in tokens: about what an engine prefills in half a second.
 pub const HEAVY_TOKENS: u64 = 4096;
 
-/// Holders that drop out of a path at one depth and are written one by one; more are kept as a bitmap.
-pub const DROPOUTS_SINGLE_MAX: usize = 64;
+/// Holders that drop out of a path at one depth and are written one by one, at some 14 ns each; more are kept as a bitmap,
+/// which costs about as much as two of them. Small enough that the system prompt of 32 backends is not written one by one.
+pub const DROPOUTS_SINGLE_MAX: usize = 8;
 
 /// Terms of one score.
 pub const SCORE_TERMS_MAX: usize = 6;

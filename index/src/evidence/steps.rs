@@ -9,9 +9,9 @@
 
 use super::Evidence;
 use super::ledger::HoldId;
+use crate::BackendId;
 use crate::limits::CORRECTIONS_MAX;
 use crate::tree::{Mark, SpanId};
-use crate::BackendId;
 
 /// A correction that has not come to its end.
 #[derive(Clone, Copy, Debug)]

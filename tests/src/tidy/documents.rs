@@ -152,7 +152,9 @@ fn entries(sections: &[Section<'_>], name: &str) -> Vec<(usize, String)> {
     let of_crate = |section: &&Section<'_>| {
         let title = section.title.trim_start_matches('`');
         let rest = title.strip_prefix(name);
-        rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+        rest.is_some_and(|rest| {
+            !rest.starts_with(|c: char| c.is_alphanumeric() || "_/".contains(c))
+        })
     };
     let lines = sections.iter().filter(of_crate).flat_map(|section| &section.lines);
     let spans = lines.flat_map(|(line, text)| backticked(text).map(move |span| (*line, span)));

@@ -10,7 +10,8 @@ const INDEX_MAY_USE: [&str; 5] = ["arc-swap", "crossbeam", "fastrand", "loom", "
 const LEAVES: [&str; 3] = ["index/Cargo.toml", "config/Cargo.toml", "loadgen/Cargo.toml"];
 
 /// Our crates.
-pub const CRATES: [&str; 6] = ["proxy", "index", "config", "loadgen", "bench", "tests"];
+pub const CRATES: [&str; 7] =
+    ["proxy", "index", "config", "loadgen", "bench", "bench/index_peers", "tests"];
 
 /// Time is read in clock modules only, so that tests can move it. The load generator may use
 /// tokio's clock anywhere, because tokio's tests move that one.
