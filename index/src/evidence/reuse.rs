@@ -151,7 +151,7 @@ mod tests {
     impl Naive {
         fn note(&mut self, blocks: &[SequenceHash]) -> Vec<Option<usize>> {
             let place = |hash| self.0.iter().rposition(|other| other == hash);
-            let distances = blocks.iter().map(|hash| Some(self.0.len() - 1 - place(hash)?));
+            let distances = blocks.iter().map(|hash| place(hash).map(|at| self.0.len() - 1 - at));
             let distances = distances.collect();
             self.0.retain(|hash| !blocks.contains(hash));
             self.0.extend(blocks.iter().rev());
