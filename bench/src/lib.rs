@@ -16,8 +16,7 @@ pub use memory::resident_bytes;
 pub use spread::Spread;
 
 use clock::timed;
-pub use output::complain;
-use output::print;
+pub use output::{complain, print};
 
 /// Batches of a measured run.
 const BATCHES: usize = 31;
