@@ -8,6 +8,7 @@ one stream's.) Prompts are half shared within a group and half new, as chats are
 from dataclasses import dataclass, field
 
 SHARED_AND_NEW = 2
+COUNTED_S = 0.4
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,12 @@ class Load:
     saturates: bool = False
     # Streams or requests under way in the window, for memory; 0 if that means nothing.
     held: int = 0
+    # Seconds after the clients' start at which memory is read once more; 0 for not at all.
+    look_again_at: float = 0.0
+    # Whether CPU time is to be had: not if nothing moves in the window.
+    timed: bool = True
+    # Seconds for which system calls are counted, behind the window.
+    counted: float = COUNTED_S
     # Whether two runs with one seed send the very same requests, so that their replies must agree.
     repeatable: bool = True
 
@@ -69,7 +76,7 @@ def streams(count, per_second, ramp, window, *, step=False, **more):
     )
 
 
-def prompts(name, size, per_second, seconds, every_round):
+def prompts(name, size, per_second, seconds, every_round=False, counted=COUNTED_S):
     """Prompts of one size at a steady rate, answered with one event."""
     return Load(
         name=f"prompt-{name}",
@@ -78,29 +85,27 @@ def prompts(name, size, per_second, seconds, every_round):
         client=open_loop(int(per_second * seconds), seconds, 1, size),
         fleet=replies(1, 1000),
         window_at=0.4,
-        window=seconds - 0.6,
+        window=seconds - counted - 0.5,
+        counted=counted,
         every_round=every_round,
     )
 
 
-def flat_out(name, title, unit, places, tokens, per_second):
+def flat_out(name, title, unit, places, tokens, per_second, ramp_ms):
     """As many requests as the machine takes: each place asks again as soon as it is answered."""
-    loop = ["--conversations", str(places), "--turns", "1", "--duration", "3s", "--ramp-ms", "100"]
+    loop = ["--conversations", str(places), "--turns", "1", "--duration", "3s", "--ramp-ms", str(ramp_ms)]
     return Load(
         name=name,
         title=title,
         unit=unit,
         client=[*loop, "--max-tokens", str(tokens), *prompt(200)],
         fleet=replies(tokens, per_second),
-        window_at=0.8,
-        window=2.0,
+        window_at=1.0,
+        window=1.8,
         saturates=True,
         repeatable=False,
     )
 
-
-# Seconds for which system calls are counted, behind the timed window.
-COUNTED_S = 0.4
 
 HELD_REQUESTS = 200
 
@@ -113,20 +118,22 @@ ALL = [
     streams(1024, 10, 1.0, 2.0, step=True),
     streams(4000, 2.5, 3.0, 2.0),
     streams(4000, 2.5, 3.0, 2.0, step=True),
-    prompts("200b", 200, 400, 2.5, False),
-    prompts("4k", 4_000, 400, 2.5, True),
-    prompts("100k", 100_000, 80, 2.5, True),
-    prompts("2m", 2_000_000, 4, 4.0, False),
+    prompts("200b", 200, 400, 2.9),
+    prompts("4k", 4_000, 400, 2.9, every_round=True),
+    prompts("100k", 100_000, 80, 2.9, every_round=True),
+    prompts("2m", 2_000_000, 8, 5.0, counted=1.0),
     Load(
         name="held-100k",
         title="100 KB requests in flight",
         unit="request",
-        client=open_loop(HELD_REQUESTS, 2.0, 20, 100_000),
-        # No engine answers for 3 s, then all do.
-        fleet=replies(20, 20, "--fault-slow-head-ms", "3000"),
+        # Requests come for 2 s, each is answered from 3 s to 5 s after it came.
+        client=open_loop(HELD_REQUESTS, 2.0, 100, 100_000),
+        fleet=replies(100, 20, "--fault-slow-head-ms", "3000"),
         window_at=2.2,
-        window=0.5,
+        window=0.3,
         held=HELD_REQUESTS,
+        look_again_at=5.1,
+        timed=False,
     ),
     Load(
         name="slow-clients",
@@ -149,8 +156,9 @@ ALL = [
     streams(
         256, 40, 0.5, 2.0, name="fleet-1000", title="256 streams, 1,000 backends", engines=1000
     ),
-    flat_out("full-requests", "requests, flat out", "request", 64, 1, 1000),
-    flat_out("full-events", "events, flat out", "event", 256, 200, 2000),
+    flat_out("full-requests", "requests, flat out", "request", 64, 1, 1000, ramp_ms=100),
+    # 41,000 events a second are due: more than one core makes and reads.
+    flat_out("full-events", "events, flat out", "event", 1024, 60, 40, ramp_ms=800),
 ]
 
 BY_NAME = {load.name: load for load in ALL}

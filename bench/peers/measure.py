@@ -12,7 +12,6 @@ import time
 import facts
 import processes
 from fleet import Fleet
-from loads import COUNTED_S
 
 PROXY_CORE = 1
 LOAD_CORE = 0
@@ -82,10 +81,11 @@ def observe(bench, load, running, round_number, fleet):
     idle_kb = processes.resident_kb(running.pid) if running else 0
     client, report = bench.client(load, [running.url] if running else fleet.urls, round_number)
     try:
+        started = time.monotonic()
         figures = window(load, running, client, fleet)
         if running:
-            figures |= memory_and_calls(load, running, fleet, round_number)
-            figures["idle_kb"] = idle_kb
+            figures |= memory(load, running, idle_kb, started)
+            figures |= calls(load, running, fleet, round_number)
         client.wait(PATIENCE_S)
         if running:
             figures["after_kb"] = processes.resident_kb(running.pid)
@@ -106,24 +106,35 @@ def window(load, running, client, fleet):
     figures = {
         "units": units,
         "per_s": units / seconds,
-        "load_core": processes.cpu_ns(begin.load, end.load) / 1e9 / seconds,
     }
-    if running:
-        ns = processes.cpu_ns(begin.proxy, end.proxy)
+    ran, waited = processes.between(begin.load, end.load)
+    figures |= {"load_core": ran / 1e9 / seconds, "load_waited": waited / 1e9 / seconds}
+    if running and load.timed:
+        ns, waited = processes.between(begin.proxy, end.proxy)
+        figures["proxy_waited"] = waited / 1e9 / seconds
         figures["cpu_us"] = ns / 1e3 / units if units else None
         figures["proxy_core"] = ns / 1e9 / seconds
         figures["per_core_s"] = units / (ns / 1e9) if ns else None
     return figures
 
 
-def memory_and_calls(load, running, fleet, round_number):
-    figures = {"window_kb": processes.resident_kb(running.pid)}
-    if round_number == 1 and not load.saturates:
-        before = fleet.sums()["generated_tokens"]
-        calls = processes.system_calls(running.pid, COUNTED_S)
-        units = fleet.sums()["generated_tokens"] - before
-        figures["system_calls"] = calls / units if calls is not None and units else None
+def memory(load, running, idle_kb, started):
+    """Resident memory before the load, in its window, and once more where the load asks for it."""
+    figures = {"idle_kb": idle_kb, "window_kb": processes.resident_kb(running.pid)}
+    if load.look_again_at:
+        time.sleep(max(0.0, started + load.look_again_at - time.monotonic()))
+        figures["again_kb"] = processes.resident_kb(running.pid)
     return figures
+
+
+def calls(load, running, fleet, round_number):
+    """System calls by unit of work, once a load: they hardly vary."""
+    if round_number > 1 or load.saturates or not load.timed:
+        return {}
+    before = fleet.sums()["generated_tokens"]
+    made = processes.system_calls(running.pid, load.counted)
+    units = fleet.sums()["generated_tokens"] - before
+    return {"system_calls": made / units if made is not None and units else None}
 
 
 def told_by_client(report):

@@ -1,7 +1,8 @@
 """Processes under measurement: started on one core, counted with all their children, ended by id.
 
 CPU time comes from the scheduler's own accounting (schedstat, nanoseconds), summed over every thread
-of every process of the tree; memory is the resident set; system calls are counted by the kernel's
+of every process of the tree; so does the time threads were ready and had to wait for a core, which
+tells whether the machine was quiet. Memory is the resident set; system calls are counted by the kernel's
 tracepoint for a moment outside the timed window, because counting them costs time.
 """
 
@@ -57,20 +58,23 @@ def tree(pid):
 
 
 def cpu_by_thread(pid):
-    """Nanoseconds on the CPU of every thread of the tree, by thread id."""
+    """(nanoseconds on a core, nanoseconds waiting for one) of every thread of the tree, by its id."""
     threads = {}
     for process in tree(pid):
         for stat in (PROC / str(process) / "task").glob("*/schedstat"):
             try:
-                threads[stat.parent.name] = int(stat.read_text().split()[0])
-            except (OSError, IndexError):
+                ran, waited = stat.read_text().split()[:2]
+                threads[stat.parent.name] = int(ran), int(waited)
+            except (OSError, ValueError):
                 pass
     return threads
 
 
-def cpu_ns(before, after):
-    """Nanoseconds between two readings; a thread that appeared in between counts whole."""
-    return sum(ns - before.get(thread, 0) for thread, ns in after.items())
+def between(before, after):
+    """(ran, waited) between two readings; a thread that appeared in between counts whole."""
+    new = (0, 0)
+    pairs = [(before.get(thread, new), times) for thread, times in after.items()]
+    return tuple(sum(late[which] - early[which] for early, late in pairs) for which in (0, 1))
 
 
 def resident_kb(pid):

@@ -3,6 +3,8 @@
 from collections import defaultdict
 from statistics import median
 
+# Figures of which the median over rounds is taken as they are.
+MIDDLES = ("cpu_us", "system_calls", "per_s", "per_core_s", "proxy_core", "load_core", "proxy_waited")
 QUANTILES = ("p50_ms", "p99_ms", "p99_9_ms")
 
 
@@ -27,7 +29,7 @@ def cell(rounds, proxies, base):
     """The figures of one proxy under one load."""
     good = {number: run for number, run in rounds.items() if "failed" not in run}
     figures = {"rounds": len(good), "failed": [r["failed"] for r in rounds.values() if "failed" in r]}
-    for name in ("cpu_us", "system_calls", "per_s", "per_core_s", "proxy_core", "load_core"):
+    for name in MIDDLES:
         figures[name] = middle(run.get(name) for run in good.values())
     bases = proxies.get(base, {})
     figures["ratio"] = middle(ratio(run, bases.get(number)) for number, run in good.items())
@@ -78,8 +80,10 @@ def memory(good):
     held = middle(run.get("window_kb") for run in good.values())
     count = next((run["held"] for run in good.values()), 0)
     each = (held - idle) / count if idle is not None and held is not None and count else None
+    again = middle(run.get("again_kb") for run in good.values())
+    answered = (again - idle) / count if again is not None and count else None
     after = middle(run.get("after_kb") for run in good.values())
-    return {"idle_kb": idle, "each_kb": each, "after_kb": after}
+    return {"idle_kb": idle, "each_kb": each, "answered_each_kb": answered, "after_kb": after}
 
 
 def number(value, digits=1):
@@ -92,15 +96,17 @@ COLUMNS = (
     ("cpu us", 9, lambda f: number(f["cpu_us"])),
     ("ratio", 7, lambda f: number(f["ratio"], 2)),
     ("calls", 7, lambda f: number(f["system_calls"], 2)),
-    ("ttft+ p50", 10, lambda f: number(f["ttft_added_us"]["p50_ms"], 0)),
-    ("p99", 9, lambda f: number(f["ttft_added_us"]["p99_ms"], 0)),
-    ("event+ p50", 11, lambda f: number(f["event_added_us"]["p50_ms"], 0)),
-    ("p99", 9, lambda f: number(f["event_added_us"]["p99_ms"], 0)),
-    ("p99.9", 9, lambda f: number(f["event_added_us"]["p99_9_ms"], 0)),
+    ("ttft+ p50", 12, lambda f: number(f["ttft_added_us"]["p50_ms"], 0)),
+    ("p99", 11, lambda f: number(f["ttft_added_us"]["p99_ms"], 0)),
+    ("event+ p50", 12, lambda f: number(f["event_added_us"]["p50_ms"], 0)),
+    ("p99", 11, lambda f: number(f["event_added_us"]["p99_ms"], 0)),
+    ("p99.9", 11, lambda f: number(f["event_added_us"]["p99_9_ms"], 0)),
     ("/core/s", 10, lambda f: number(f["per_core_s"], 0)),
     ("cores", 11, lambda f: f"{number(f['proxy_core'], 2)}/{number(f['load_core'], 2)}"),
+    ("waited", 8, lambda f: number(f["proxy_waited"], 2)),
     ("idle MB", 8, lambda f: number(f["idle_kb"] and f["idle_kb"] / 1024)),
     ("each KB", 9, lambda f: number(f["each_kb"])),
+    ("answered", 10, lambda f: number(f["answered_each_kb"])),
     ("lost", 6, lambda f: str(f["lost"])),
     ("bytes", 6, lambda f: {True: "same", False: "WRONG", None: "-"}[f["same_bytes"]]),
 )
