@@ -96,9 +96,10 @@ def system_calls(pid, seconds):
         done = subprocess.run(
             [*command, "--", "sleep", str(seconds)], capture_output=True, text=True
         )
-        found = re.search(r"^(\d+),.*raw_syscalls", done.stderr, re.MULTILINE)
+        found = re.search(r"^(\d+|<not counted>),.*raw_syscalls", done.stderr, re.MULTILINE)
         if found:
-            return int(found.group(1))
+            # Not counted is what a process that never ran has.
+            return int(found.group(1)) if found.group(1).isdigit() else 0
     if shutil.which("strace"):
         return traced_calls(pids, seconds)
     time.sleep(seconds)
@@ -115,7 +116,8 @@ def traced_calls(pids, seconds):
         text=True,
     )
     time.sleep(seconds)
-    tracer.send_signal(signal.SIGINT)
+    # Not SIGINT, which is ignored by what a shell starts in the background.
+    tracer.terminate()
     words = tracer.communicate()[1]
     total = re.search(r"^\s*(\d+)\s+total", words, re.MULTILINE)
     return int(total.group(1)) if total else None
