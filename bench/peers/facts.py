@@ -35,7 +35,7 @@ def machine():
         "python": platform.python_version(),
         "rustc": first_line(["rustc", "--version"]),
         "commit": first_line(["git", "rev-parse", "HEAD"]),
-        "uncommitted_changes": bool(first_line(["git", "status", "--porcelain"]) != "unknown"),
+        "uncommitted_changes": first_line(["git", "status", "--porcelain"]) != "unknown",
     }
 
 

@@ -20,20 +20,22 @@ fn stamped(persona: Persona) -> EngineOptions {
 
 async fn run(url: &str, seed: u64) -> Report {
     let mut options = Options::new(url);
+    options.model = "sim".to_owned();
     let arrivals = Arrivals::Constant;
     options.load = Load::Open { rate_per_s: 200.0, arrivals, conversations: 10, turns: 1 };
     options.until = Until { requests: Some(10), duration: None };
     options.seed = seed;
     let handle = Workload::start(options).expect("valid options");
     handle.ended().await;
-    handle.report()
+    let report = handle.report();
+    assert_eq!(report.requests.complete, 10, "{report:?}");
+    report
 }
 
 #[tokio::test]
 async fn every_event_has_an_age_when_the_engine_stamps_them() {
     let engine = start(stamped(Persona::Vllm));
     let report = run(&engine.url(), 1).await;
-    assert_eq!(report.requests.complete, 10, "{report:?}");
     // Beside the tokens: the role, the usage and the end of each stream.
     assert!(report.latency.event_delay.count >= 10 * 20, "{report:?}");
     assert!(report.latency.event_delay.p50_ms < 1_000.0, "{report:?}");
