@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import time
+import urllib.request
 
 import processes
 
@@ -35,6 +36,12 @@ class Fleet:
         """What all engines did and do: generated_tokens, running, waiting, and more."""
         self.process.send_signal(signal.SIGUSR1)
         return json.loads(self.process.stdout.readline())
+
+    def patch_faults(self, changes):
+        """Changes the faults of every engine that `changes` names."""
+        for url in self.urls if changes else []:
+            body = json.dumps(changes).encode()
+            urllib.request.urlopen(urllib.request.Request(f"{url}/sim/faults", body), timeout=5).close()
 
     def idle_within(self, seconds):
         """Whether nothing is left running that soon: clients that left were heard of upstream."""

@@ -21,6 +21,8 @@ class Load:
     client: list
     fleet: list = field(default_factory=list)
     engines: int = 2
+    # Faults of the engines, from when the proxy is ready until the clients are done.
+    faults: dict = field(default_factory=dict)
     # Seconds after the clients' start at which the timed window begins, and how long it is.
     window_at: float = 0.8
     window: float = 2.0
@@ -128,7 +130,8 @@ ALL = [
         unit="request",
         # Requests come for 2 s, each is answered from 3 s to 5 s after it came.
         client=open_loop(HELD_REQUESTS, 2.0, 100, 100_000),
-        fleet=replies(100, 20, "--fault-slow-head-ms", "3000"),
+        fleet=replies(100, 20),
+        faults={"slow_head_ms": 3000},
         window_at=2.2,
         window=0.3,
         held=HELD_REQUESTS,

@@ -67,11 +67,13 @@ def measure(bench, load, proxy, round_number, fleet):
     except Exception as error:  # A peer that does not start is a result too.
         return {**result, "failed": str(error)}
     try:
+        fleet.patch_faults(load.faults)
         result |= observe(bench, load, running, round_number, fleet)
         result["stolen"] = facts.stolen_share(before, facts.cpu_times())
     except Exception as error:
         result["failed"] = f"{type(error).__name__}: {error}"
     finally:
+        fleet.patch_faults(dict.fromkeys(load.faults, 0))
         if running:
             running.end()
     return result

@@ -102,7 +102,8 @@ impl Reading<'_> {
         connection: &mut Connection,
         body: &mut Incoming,
     ) -> Result<Ended, Fault> {
-        let mut reply = Reply::new(self.client.options.dialect, self.ask.keep_text, self.progress.digest);
+        let mut reply =
+            Reply::new(self.client.options.dialect, self.ask.keep_text, self.progress.digest);
         let mut parser = Parser::default();
         let (mut gaps, mut delays) = (Gaps::default(), Vec::new());
         let mut pace = self.client.options.slow_reader_bytes_per_s.map(Pace::new);

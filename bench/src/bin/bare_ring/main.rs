@@ -25,7 +25,7 @@ const BACKLOG: i32 = 4_096;
 #[derive(Debug, Parser)]
 #[command(name = "shearwater-bare-ring", version)]
 struct Args {
-    /// Where clients connect.
+    /// Where clients connect; port 0 lets the system choose.
     #[arg(long)]
     listen: SocketAddr,
     /// A backend; repeat it for each.
@@ -35,7 +35,10 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let result = listener(args.listen).and_then(|listener| relay::run(&listener, args.backend));
+    let result = listener(args.listen).and_then(|listener| {
+        bench::print(&format!("listening on {}", listener.local_addr()?));
+        relay::run(&listener, args.backend)
+    });
     let Err(error) = result;
     bench::complain(&error.to_string());
     ExitCode::FAILURE

@@ -167,7 +167,9 @@ impl Relay {
     /// Looks at what a client sent: forwards a whole request, or waits for the rest.
     fn request(&mut self, token: Token) {
         let place = self.connections[token as usize].as_mut();
-        let Some(connection) = place.filter(|one| !one.closing && one.peer.is_none()) else { return };
+        let Some(connection) = place.filter(|one| !one.closing && one.peer.is_none()) else {
+            return;
+        };
         let Side::Client(held) = &mut connection.side else { return };
         match request_length(held) {
             Some(length) if held.len() >= length => {

@@ -3,7 +3,10 @@
 //! Two kinds of memory are shared with the kernel: a group of buffers that receives take from, and the bytes of one operation.
 //! A [`Piece`] is the only key to a filled buffer; the kernel gets it back through [`Ring::give_back`] alone. Bytes of an
 //! operation move into it and out again with its completion. A ring is never dropped while the kernel may write: it leaks.
-#![allow(unsafe_code, reason = "io_uring shares memory with the kernel; this file is its safe side")]
+#![allow(
+    unsafe_code,
+    reason = "io_uring shares memory with the kernel; this file is its safe side"
+)]
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -151,7 +154,13 @@ impl Ring {
     }
 
     /// Receives exactly `more` bytes behind what `bytes` holds, in one go.
-    pub(crate) fn fill(&mut self, from: &impl AsRawFd, token: Token, mut bytes: Vec<u8>, more: usize) {
+    pub(crate) fn fill(
+        &mut self,
+        from: &impl AsRawFd,
+        token: Token,
+        mut bytes: Vec<u8>,
+        more: usize,
+    ) {
         bytes.reserve_exact(more);
         let room = bytes.spare_capacity_mut().as_mut_ptr().cast();
         let receive = opcode::Recv::new(Fd(from.as_raw_fd()), room, more as u32).flags(WAIT_ALL);
@@ -241,8 +250,11 @@ impl Ring {
         }
         let result = entry.result();
         match operation {
-            // SAFETY: the kernel just made this descriptor for us and nobody else knows it.
-            Operation::Accept if result >= 0 => unsafe { Some(OwnedFd::from_raw_fd(result)) }.map(Done::Accepted),
+            Operation::Accept if result >= 0 => {
+                // SAFETY: the kernel just made this descriptor for us and nobody else knows it.
+                let fd = unsafe { OwnedFd::from_raw_fd(result) };
+                Some(Done::Accepted(fd))
+            }
             Operation::Accept => None,
             Operation::Receive(token) => Some(received(token, entry, more)),
             Operation::Fill(token, mut bytes) => {
@@ -251,7 +263,9 @@ impl Ring {
                 unsafe { bytes.set_len(length) };
                 Some(Done::Filled(token, bytes))
             }
-            Operation::SendPiece { .. } | Operation::SendBytes { .. } => self.sent(operation, result),
+            Operation::SendPiece { .. } | Operation::SendBytes { .. } => {
+                self.sent(operation, result)
+            }
         }
     }
 

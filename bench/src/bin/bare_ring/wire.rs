@@ -108,7 +108,8 @@ mod tests {
 
     #[test]
     fn a_reply_ends_with_its_last_chunk_or_its_length_however_it_is_cut() {
-        let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nab\n\r\n0\r\n\r\n";
+        let chunked =
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nab\n\r\n0\r\n\r\n";
         let sized = b"HTTP/1.1 503 Busy\r\ncontent-length: 4\r\n\r\nfull";
         for reply in [&chunked[..], &sized[..]] {
             for cut in 1..reply.len() {

@@ -1,5 +1,8 @@
 //! The product's allocator with a counter before it. It changes nothing about what is allocated.
-#![allow(unsafe_code, reason = "an allocator is an unsafe trait; each call is handed on as it came")]
+#![allow(
+    unsafe_code,
+    reason = "an allocator is an unsafe trait; each call is handed on as it came"
+)]
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicU64, Ordering};
