@@ -146,6 +146,8 @@ def told_by_client(report):
         "sent": requests["sent"],
         "complete": requests["complete"],
         "lost": requests["failed"] + requests["unfinished"],
+        # Of these, those still waiting 20 s after the last request was sent.
+        "unfinished": requests["unfinished"],
         "cancelled": requests["cancelled_in_prefill"] + requests["cancelled_mid_stream"],
         "complete_per_s": requests["complete_per_s"],
         "errors": report["error_examples"],

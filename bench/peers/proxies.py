@@ -29,8 +29,11 @@ class NotReady(Exception):
 class Proxy:
     """A proxy that can be started before a fleet."""
 
-    def __init__(self, name, binary, version, command, env=None):
+    def __init__(self, name, binary, version, command, env=None, asked=False):
         self.name = name
+        # Whether it answers questions on its standard streams. Others write theirs to the log: a
+        # pipe that nobody reads would stop a proxy that talks much.
+        self._asked = asked
         self.binary = binary
         self.version = version
         self._command = command
@@ -42,18 +45,17 @@ class Proxy:
         hosts = [urlsplit(url).netloc for url in urls]
         asked = {"port": port, "admin": admin, "hosts": hosts, "folder": folder}
         command = self._command(self.binary, **asked)
-        return Running(self.name, core, command, self._env, port, folder)
+        return Running(self.name, core, command, self._env, port, folder, self._asked)
 
 
 class Running:
     """A proxy while it runs."""
 
-    def __init__(self, name, core, command, env, port, folder):
+    def __init__(self, name, core, command, env, port, folder, asked):
         self.url = f"http://127.0.0.1:{port}"
         self.log = folder / f"{name}.log"
-        self.process = processes.start(
-            core, command, self.log, env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE} if asked else {}
+        self.process = processes.start(core, command, self.log, env, **pipes)
         self.pid = self.process.pid
         try:
             self._wait_until_it_serves(name, port, 30)
@@ -218,7 +220,7 @@ def bare_ring(binary):
 
 def counted(binary):
     """Ours with its allocations counted; never timed."""
-    return Proxy("counted", str(binary), "this repository", counted_command)
+    return Proxy("counted", str(binary), "this repository", counted_command, asked=True)
 
 
 def peer(name):

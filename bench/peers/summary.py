@@ -69,6 +69,7 @@ def correctness(good, straight):
     return {
         "sent": sum(run["sent"] for run in good.values()),
         "lost": sum(run["lost"] for run in good.values()),
+        "unfinished": sum(run["unfinished"] for run in good.values()),
         "same_bytes": all(agree) if agree else None,
         "left_running": sum(not run["nothing_left_running"] for run in good.values()),
         "errors": {kind: text for run in good.values() for kind, text in run["errors"].items()},
@@ -128,6 +129,7 @@ def row(name, figures):
         return f"{name:15}  failed: {figures['failed'][0]}"
     cells = "".join(f"{figure(figures):>{width}}" for _, width, figure in COLUMNS)
     notes = [f"left running in {figures['left_running']} runs"] if figures["left_running"] else []
+    notes += [f"{figures['unfinished']} without an end in 20 s"] if figures["unfinished"] else []
     notes += [f"{kind}: {text}" for kind, text in figures["errors"].items()]
     notes += [f"failed {len(figures['failed'])} times"] if figures["failed"] else []
     return f"{name:15}{cells}" + (f"   {'; '.join(notes)[:120]}" if notes else "")
