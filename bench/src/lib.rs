@@ -23,8 +23,7 @@ use std::path::PathBuf;
 use clock::timed;
 use serde_json::Value;
 
-pub use output::complain;
-use output::print;
+pub use output::{complain, print};
 
 /// Batches of a measured run.
 const BATCHES: usize = 31;

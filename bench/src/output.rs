@@ -2,7 +2,7 @@
 
 /// One line of results.
 #[expect(clippy::print_stdout, reason = "a benchmark's output is its result")]
-pub(crate) fn print(line: &str) {
+pub fn print(line: &str) {
     println!("{line}");
 }
 

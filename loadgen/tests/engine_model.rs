@@ -81,6 +81,27 @@ fn a_lone_request_prefills_then_produces_at_the_decode_rate() {
 }
 
 #[test]
+fn in_lockstep_requests_that_began_apart_get_their_tokens_together() {
+    let tokens_of = |lockstep| {
+        let mut engine = Engine::new(Params { lockstep, prefill_tps: 1e9, ..params() });
+        let first = engine.submit(0, request(&[1], 4)).unwrap();
+        let mut events = events_until(&mut engine, SECOND / 25);
+        let second = engine.submit(SECOND / 25, request(&[2], 4)).unwrap();
+        events.extend(all_events(&mut engine));
+        let times = |id| -> Vec<Micros> {
+            let token = |(at, kind)| matches!(kind, EventKind::Token { .. }).then_some(at);
+            of(&events, id).into_iter().filter_map(token).skip(1).collect()
+        };
+        (times(first), times(second))
+    };
+    let (first, second) = tokens_of(true);
+    assert_eq!(first, second, "after the first token of each");
+    assert_eq!(second.len(), 3);
+    let (first, second) = tokens_of(false);
+    assert!(first.iter().zip(&second).all(|(one, other)| other - one == SECOND / 25));
+}
+
+#[test]
 fn prompts_are_computed_one_after_the_other_in_order_of_arrival() {
     let mut engine = Engine::new(params());
     let first = engine.submit(0, request(&[1, 2], 1)).unwrap();

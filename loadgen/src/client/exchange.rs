@@ -7,6 +7,7 @@ use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request};
 use tokio::time::{Instant, timeout};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::Error;
 use super::body::{Rendered, Renderer};
@@ -75,6 +76,7 @@ impl Client {
             total: ask.due.elapsed(),
             issue_lag: begin.saturating_duration_since(ask.due),
             connect: progress.connect,
+            digest: progress.digest,
             tokens: progress.tokens,
             bytes: progress.bytes,
         };
@@ -114,6 +116,7 @@ impl Client {
         let mut lease = lease.ok_or_else(|| self.silent("connection"))??;
         progress.connect = Some(begin.elapsed());
         progress.bytes.sent = ask.rendered.body.len() as u64;
+        progress.digest = xxh3_64(ask.rendered.body.as_bytes());
         let request = self.request(&pool.target, &mut ask.rendered)?;
         let response = silence.bound(lease.connection.send(request)).await;
         let response = response.ok_or_else(|| self.silent("reply"))??;

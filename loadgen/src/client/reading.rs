@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
 use tokio::time::Instant;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::cancel::Cancel;
 use super::exchange::{Ask, Client};
@@ -16,7 +17,8 @@ use super::fault::{Fault, FaultKind};
 use super::http::Connection;
 use super::reply::{Reply, error_body_text, read_whole};
 use super::silence::{Pace, Silence};
-use super::sse::Parser;
+use super::sse::{Event, Parser};
+use crate::engine::clock::unix_us;
 use crate::report::{ByteCounts, TokenCounts};
 
 /// Largest reply kept that does not come as a stream.
@@ -38,6 +40,8 @@ pub(super) struct Progress {
     pub(super) tokens: Option<TokenCounts>,
     pub(super) bytes: ByteCounts,
     pub(super) text: String,
+    /// Hash of the request's body, then of the reply's text chained to it.
+    pub(super) digest: u64,
 }
 
 impl Progress {
@@ -88,6 +92,7 @@ impl Reading<'_> {
         let whole = self.whole(connection, &mut body).await?;
         let (text, tokens) = read_whole(options.dialect, &whole)?;
         self.progress.tokens = tokens;
+        self.progress.digest = xxh3_64_with_seed(text.as_bytes(), self.progress.digest);
         self.progress.text = text;
         Ok(Ended::Whole)
     }
@@ -97,9 +102,10 @@ impl Reading<'_> {
         connection: &mut Connection,
         body: &mut Incoming,
     ) -> Result<Ended, Fault> {
-        let mut reply = Reply::new(self.client.options.dialect, self.ask.keep_text);
+        let mut reply =
+            Reply::new(self.client.options.dialect, self.ask.keep_text, self.progress.digest);
         let mut parser = Parser::default();
-        let mut gaps = Gaps::default();
+        let (mut gaps, mut delays) = (Gaps::default(), Vec::new());
         let mut pace = self.client.options.slow_reader_bytes_per_s.map(Pace::new);
         let ended = loop {
             let piece = match self.piece(connection, body).await {
@@ -109,10 +115,15 @@ impl Reading<'_> {
                 None => break reply.judge(parser.has_rest()).map(|()| Ended::Whole),
             };
             let events_before = reply.content_events;
-            if parser.feed(&piece, |event| reply.take(event)).is_err() {
+            let take = |event: Event<'_>| {
+                delays.extend(event.written_us.map(delay));
+                reply.take(event);
+            };
+            if parser.feed(&piece, take).is_err() {
                 break Err(Fault::new(FaultKind::BadEvent, "an event of unbounded size"));
             }
             self.content_seen(&mut gaps, reply.content_events - events_before);
+            self.delays_seen(&mut delays, GAPS_MAX);
             if matches!(self.plan, Cancel::AfterEvents(last) if reply.content_events >= last) {
                 break Ok(Ended::HungUp);
             }
@@ -121,9 +132,19 @@ impl Reading<'_> {
             }
         };
         self.client.recorder.gaps(self.ask.number, &gaps.micros);
+        self.delays_seen(&mut delays, 0);
         self.progress.tokens = reply.tokens;
+        self.progress.digest = reply.digest;
         self.progress.text = reply.text;
         ended
+    }
+
+    /// Hands the ages of events on once there are more than `held_max`.
+    fn delays_seen(&self, delays: &mut Vec<u32>, held_max: usize) {
+        if delays.len() > held_max {
+            self.client.recorder.delays(self.ask.number, delays);
+            delays.clear();
+        }
     }
 
     /// Takes the time of `count` content events that arrived together.
@@ -190,6 +211,11 @@ impl Gaps {
         }
         self.micros.extend(std::iter::repeat_n(0, count as usize - 1));
     }
+}
+
+/// How old an event is now, microseconds. 0 if the wall clock was set back meanwhile.
+fn delay(written_us: u64) -> u32 {
+    u32::try_from(unix_us().saturating_sub(written_us)).unwrap_or(u32::MAX)
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {

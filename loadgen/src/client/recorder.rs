@@ -62,6 +62,14 @@ impl Recorder {
         }
     }
 
+    /// Adds ages of events on arrival, in microseconds.
+    pub(crate) fn delays(&self, number: u64, delays_micros: &[u32]) {
+        let mut tally = self.shard(number);
+        for &delay in delays_micros {
+            tally.event_delay.saturating_record(u64::from(delay));
+        }
+    }
+
     pub(crate) fn connection(&self, number: u64, event: ConnectionEvent) {
         let mut tally = self.shard(number);
         match event {
@@ -137,6 +145,7 @@ mod tests {
             total: Duration::from_millis(100),
             issue_lag: Duration::from_millis(4),
             connect: None,
+            digest: 7,
             tokens: Some(TokenCounts {
                 replies_reporting: 1,
                 reused: u64::from(turn) * 50,
@@ -192,6 +201,7 @@ mod tests {
         assert_eq!(report.errors["cut_short"], 2);
         assert_eq!(report.errors["overrun"], 1);
         assert_eq!(report.error_examples["cut_short"], "closed");
+        assert_eq!(report.replies_digest, "0000000000000007", "of whole replies alone");
         assert_eq!(report.latency.total.count, 1, "only whole replies have a total time");
     }
 

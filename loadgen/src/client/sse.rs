@@ -1,8 +1,11 @@
 //! Incremental reading of Server-Sent Events.
 //!
 //! Bytes arrive in pieces of any size; each event is handed out once, as slices, as soon as its
-//! blank line is seen. It never interprets the data and holds at most one unfinished event.
+//! blank line is seen. It never interprets the data and holds at most one unfinished event. Of comments it knows one: the time
+//! at which a simulated engine wrote the event.
 //! Format: HTML Living Standard, 9.2.6 "Interpreting an event stream".
+
+use crate::engine::shapes::events::STAMP;
 
 /// Largest event held; more is a malformed stream, not a reason to grow.
 pub(crate) const EVENT_BYTES_MAX: usize = 8 << 20;
@@ -14,6 +17,8 @@ pub(crate) struct Event<'a> {
     pub(crate) name: &'a [u8],
     /// The `data:` lines, joined by line feeds.
     pub(crate) data: &'a [u8],
+    /// When a simulated engine wrote it, microseconds since 1970, if it says so.
+    pub(crate) written_us: Option<u64>,
 }
 
 /// The stream holds an event larger than [`EVENT_BYTES_MAX`].
@@ -28,6 +33,7 @@ pub(crate) struct Parser {
     name: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
+    written_us: Option<u64>,
     /// The last piece ended in a carriage return, whose line feed may still come.
     after_return: bool,
 }
@@ -91,6 +97,10 @@ impl Parser {
         if line.is_empty() {
             return self.end_event(each);
         }
+        if let Some(stamp) = line.strip_prefix(STAMP.as_bytes()) {
+            self.written_us = number(stamp);
+            return;
+        }
         let (field, value) = split_field(line);
         match field {
             b"data" => self.add_data(value),
@@ -98,7 +108,7 @@ impl Parser {
                 self.name.clear();
                 self.name.extend_from_slice(value);
             }
-            // Comments, ids, retry times and unknown fields say nothing about the reply.
+            // Other comments, ids, retry times and unknown fields say nothing about the reply.
             _ => {}
         }
     }
@@ -113,13 +123,18 @@ impl Parser {
 
     /// An event without data is no event; its name is forgotten with it.
     fn end_event(&mut self, each: &mut impl FnMut(Event<'_>)) {
+        let written_us = self.written_us.take();
         if self.has_data {
-            each(Event { name: &self.name, data: &self.data });
+            each(Event { name: &self.name, data: &self.data, written_us });
         }
         self.name.clear();
         self.data.clear();
         self.has_data = false;
     }
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 fn split_field(line: &[u8]) -> (&[u8], &[u8]) {
@@ -162,6 +177,14 @@ mod tests {
     fn comments_and_unknown_fields_are_no_events() {
         let (events, parser) = read(&[b": keepalive\n\nid: 7\nretry: 1\n\nevent: lonely\n\n"]);
         assert!(events.is_empty() && !parser.has_rest());
+    }
+
+    #[test]
+    fn the_time_of_writing_belongs_to_the_event_it_stands_in() {
+        let mut times = Vec::new();
+        let stream = b"data: a\n: written_us=17\n\ndata: b\n\ndata: c\n: written_us=x\n\n";
+        Parser::default().feed(stream, |event| times.push(event.written_us)).expect("small");
+        assert_eq!(times, [Some(17), None, None]);
     }
 
     #[test]

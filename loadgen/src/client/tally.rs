@@ -26,6 +26,8 @@ pub(crate) struct Outcome {
     pub(crate) total: Duration,
     pub(crate) issue_lag: Duration,
     pub(crate) connect: Option<Duration>,
+    /// Of the reply's text, chained to the request's body.
+    pub(crate) digest: u64,
     pub(crate) tokens: Option<TokenCounts>,
     pub(crate) bytes: ByteCounts,
 }
@@ -54,6 +56,7 @@ pub(super) struct Tally {
     pub(super) ttft_followup: Histogram<u64>,
     pub(super) ttft_from_send: Histogram<u64>,
     pub(super) inter_token: Histogram<u64>,
+    pub(super) event_delay: Histogram<u64>,
     pub(super) total: Histogram<u64>,
     pub(super) issue_lag: Histogram<u64>,
     pub(super) connect: Histogram<u64>,
@@ -64,6 +67,8 @@ pub(super) struct Tally {
     pub(super) backends: BTreeMap<String, u64>,
     pub(super) connections: ConnectionCounts,
     pub(super) bytes: ByteCounts,
+    /// Sum of the digests of whole replies: the order in which they end does not matter.
+    pub(super) digest: u64,
 }
 
 impl Tally {
@@ -80,6 +85,7 @@ impl Tally {
             ttft_followup: histogram(),
             ttft_from_send: histogram(),
             inter_token: histogram(),
+            event_delay: histogram(),
             total: histogram(),
             issue_lag: histogram(),
             connect: histogram(),
@@ -90,6 +96,7 @@ impl Tally {
             backends: BTreeMap::new(),
             connections: ConnectionCounts::default(),
             bytes: ByteCounts::default(),
+            digest: 0,
         }
     }
 
@@ -108,6 +115,7 @@ impl Tally {
         match &outcome.end {
             End::Complete => {
                 self.complete += 1;
+                self.digest = self.digest.wrapping_add(outcome.digest);
                 record(&mut self.total, outcome.total);
             }
             End::CancelledInPrefill => self.cancelled_in_prefill += 1,
@@ -160,6 +168,8 @@ impl Tally {
         add(&mut self.ttft_followup, &other.ttft_followup);
         add(&mut self.ttft_from_send, &other.ttft_from_send);
         add(&mut self.inter_token, &other.inter_token);
+        add(&mut self.event_delay, &other.event_delay);
+        self.digest = self.digest.wrapping_add(other.digest);
         add(&mut self.total, &other.total);
         add(&mut self.issue_lag, &other.issue_lag);
         add(&mut self.connect, &other.connect);
@@ -190,6 +200,7 @@ impl Tally {
                 ttft_followup: Percentiles::of_micros(&self.ttft_followup),
                 ttft_from_send: Percentiles::of_micros(&self.ttft_from_send),
                 inter_token: Percentiles::of_micros(&self.inter_token),
+                event_delay: Percentiles::of_micros(&self.event_delay),
                 total: Percentiles::of_micros(&self.total),
                 issue_lag: Percentiles::of_micros(&self.issue_lag),
                 connect: Percentiles::of_micros(&self.connect),
@@ -201,6 +212,7 @@ impl Tally {
             backends: self.backends,
             connections: self.connections,
             bytes: self.bytes,
+            replies_digest: format!("{:016x}", self.digest),
         }
     }
 

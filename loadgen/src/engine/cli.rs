@@ -13,6 +13,7 @@ use super::model::Prefill;
 use super::options::{EngineOptions, ReplyLength};
 use super::persona::Persona;
 use super::sim::{SimEngine, StartError};
+use super::state::EngineState;
 
 /// Arguments of `shearwater-loadgen engine`.
 #[derive(Debug, Clone, Args)]
@@ -50,6 +51,12 @@ pub struct EngineArgs {
     /// Compute prompts in chunks of so many tokens, with a token for every running request in between.
     #[arg(long)]
     pub prefill_chunk_tokens: Option<u32>,
+    /// All running requests get their tokens at the same moment, as from an engine that steps its whole batch.
+    #[arg(long)]
+    pub lockstep: bool,
+    /// Put the time of writing behind each event of a stream, as a comment; clients of this machine measure each event by it.
+    #[arg(long)]
+    pub stamp_events: bool,
     /// Factor on both speeds.
     #[arg(long, default_value_t = 1.0)]
     pub speed: f64,
@@ -154,6 +161,7 @@ impl EngineArgs {
         options.late_refusal = self.late_refusal;
         options.kv_unified = !self.split_kv;
         options.idle_close_ms = self.idle_close_ms;
+        options.stamp_events = self.stamp_events;
         options.faults = self.faults.faults();
         self.set_params(&mut options);
         let params = &options.params;
@@ -177,6 +185,7 @@ impl EngineArgs {
         params.prefill_tps = self.prefill_tps.unwrap_or(params.prefill_tps);
         params.decode_tps = self.decode_tps.unwrap_or(params.decode_tps);
         params.batch_half = self.batch_half.unwrap_or(params.batch_half);
+        params.lockstep = self.lockstep;
         params.queue_max = self.queue_max;
         params.in_flight_max = self.in_flight_max;
         if let Some(tokens) = self.prefill_chunk_tokens {
@@ -219,7 +228,8 @@ impl From<io::Error> for EngineCliError {
     }
 }
 
-/// Runs engines until SIGTERM or ctrl-c. Writes one line for each to `out` when it listens: `listening on http://ADDRESS`.
+/// Runs engines until SIGTERM or ctrl-c. Writes one line for each to `out` when it listens: `listening on http://ADDRESS`;
+/// and for each SIGUSR1 one with what all of them did and do, summed up, as JSON.
 pub fn run(args: &EngineArgs, out: &mut dyn Write) -> Result<(), EngineCliError> {
     let options = args.options()?;
     // One engine is served well by one thread; a fleet gets one for each core.
@@ -229,6 +239,8 @@ pub fn run(args: &EngineArgs, out: &mut dyn Write) -> Result<(), EngineCliError>
     };
     let runtime = builder.enable_all().build()?;
     runtime.block_on(async {
+        // First, so that an early signal does not end the process.
+        let mut asked = signal(SignalKind::user_defined1())?;
         let engines = start_all(&options, args.count.max(1))?;
         for engine in &engines {
             writeln!(out, "listening on {}", engine.url())?;
@@ -236,14 +248,31 @@ pub fn run(args: &EngineArgs, out: &mut dyn Write) -> Result<(), EngineCliError>
         out.flush()?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => break,
+                _ = interrupt.recv() => break,
+                _ = asked.recv() => writeln!(out, "{}", sums(&engines)).and_then(|()| out.flush())?,
+            }
         }
         for engine in engines {
             engine.kill().await;
         }
         Ok(())
+    })
+}
+
+/// What a measuring script counts work by: exact at the moment it asks, whatever the clients know.
+fn sums(engines: &[SimEngine]) -> serde_json::Value {
+    let states: Vec<EngineState> = engines.iter().map(SimEngine::state).collect();
+    let sum = |of: fn(&EngineState) -> u64| states.iter().map(of).sum::<u64>();
+    serde_json::json!({
+        "generated_tokens": sum(|state| state.generated_tokens),
+        "running": sum(|state| state.running),
+        "waiting": sum(|state| state.waiting),
+        "requests": sum(|state| state.requests),
+        "finished": sum(|state| state.finished),
+        "aborted": sum(|state| state.aborted),
     })
 }
 

@@ -1,4 +1,5 @@
-//! The simulated engines' only sources of real time, and its spellings. The model itself takes time as an argument.
+//! The simulated engines' only sources of real time, and its spellings. The model itself takes time as an argument. Clients read
+//! the wall clock here too, to hold it against the stamps of events.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -34,6 +35,13 @@ impl Clock {
 pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Wall-clock time, microseconds since 1970.
+#[allow(clippy::disallowed_methods, reason = "this is the clock module")]
+pub(crate) fn unix_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A moment of the civil calendar, UTC.

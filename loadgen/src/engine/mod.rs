@@ -4,7 +4,7 @@
 
 mod ask;
 pub mod cli;
-mod clock;
+pub(crate) mod clock;
 mod core;
 mod errors;
 mod faults;
@@ -14,7 +14,7 @@ pub mod model;
 mod options;
 mod persona;
 mod serve;
-mod shapes;
+pub(crate) mod shapes;
 mod shared;
 mod sim;
 mod state;

@@ -56,6 +56,8 @@ pub struct EngineOptions {
     pub embeddings: bool,
     /// SGLang only: step in which its `/health` polls for a sign of life, milliseconds (1,000 in the real one).
     pub health_step_ms: u64,
+    /// Whether each event of a stream carries the time it was written, as a comment line (see [`STAMP`](super::shapes::events::STAMP)).
+    pub stamp_events: bool,
     /// Idle connections are closed after this long, milliseconds.
     pub idle_close_ms: u64,
     /// Largest request body accepted, bytes.
@@ -79,6 +81,7 @@ impl EngineOptions {
             kv_unified: true,
             embeddings: persona != Persona::LlamaCpp,
             health_step_ms: 1_000,
+            stamp_events: false,
             idle_close_ms: 5_000,
             body_bytes_max: 100 << 20,
             faults: Faults::default(),

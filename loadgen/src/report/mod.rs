@@ -35,6 +35,9 @@ pub struct Report {
     pub connections: ConnectionCounts,
     /// Bytes of request and reply bodies.
     pub bytes: ByteCounts,
+    /// Sum of hashes of the whole replies' text, each chained to its request's body. Two runs with the same seed before simulated
+    /// engines agree in it if and only if every request and every reply arrived as it was sent, in the right hands.
+    pub replies_digest: String,
 }
 
 /// How requests ended. `sent = complete + failed + cancelled + unfinished`.
@@ -72,6 +75,9 @@ pub struct Latency {
     pub ttft_from_send: Percentiles,
     /// Between one content event and the next.
     pub inter_token: Percentiles,
+    /// From the moment a simulated engine wrote an event to the moment it was read here; only engines that stamp their events
+    /// have it, and only on the same machine.
+    pub event_delay: Percentiles,
     /// Whole replies, from the intended send time.
     pub total: Percentiles,
     /// How late this client was: from the intended send time to the begin of work on the request.

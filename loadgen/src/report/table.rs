@@ -28,9 +28,10 @@ fn write_table(out: &mut String, report: &Report) -> fmt::Result {
     )?;
     writeln!(
         out,
-        "bodies        {} sent, {} received",
+        "bodies        {} sent, {} received, replies' digest {}",
         bytes(report.bytes.sent),
-        bytes(report.bytes.received)
+        bytes(report.bytes.received),
+        report.replies_digest
     )
 }
 
@@ -73,6 +74,7 @@ fn write_latency(out: &mut String, report: &Report) -> fmt::Result {
         ("  follow-up", &latency.ttft_followup),
         ("  from send", &latency.ttft_from_send),
         ("inter-token", &latency.inter_token),
+        ("event delay", &latency.event_delay),
         ("total", &latency.total),
         ("issue lag", &latency.issue_lag),
         ("connect", &latency.connect),

@@ -12,6 +12,8 @@ mod whole;
 
 use std::borrow::Cow;
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 use super::fault::{Fault, FaultKind};
 use super::options::Dialect;
 use super::sse::Event;
@@ -26,6 +28,8 @@ pub(crate) struct Reply {
     /// The assistant's text so far, if it is wanted.
     pub(crate) text: String,
     keep_text: bool,
+    /// Chained hash of the pieces of text, in order; begins with what the reply answers.
+    pub(crate) digest: u64,
     /// Content events seen: pieces of text, reasoning or tool calls.
     pub(crate) content_events: u32,
     /// Counts from the last event that had any.
@@ -52,11 +56,13 @@ enum Meaning<'a> {
 }
 
 impl Reply {
-    pub(crate) fn new(dialect: Dialect, keep_text: bool) -> Reply {
+    /// A reply to a request whose body hashes to `asked`.
+    pub(crate) fn new(dialect: Dialect, keep_text: bool, asked: u64) -> Reply {
         Reply {
             dialect,
             text: String::new(),
             keep_text,
+            digest: asked,
             content_events: 0,
             tokens: None,
             messages_usage: None,
@@ -81,12 +87,17 @@ impl Reply {
             }
             Meaning::Content(text) => {
                 self.content_events += 1;
-                if let (true, Some(text)) = (self.keep_text, text) {
-                    self.text.push_str(&text);
-                }
+                self.take_text(text.as_deref().unwrap_or_default());
             }
             Meaning::End => self.ended = true,
             Meaning::Other => {}
+        }
+    }
+
+    fn take_text(&mut self, text: &str) {
+        self.digest = xxh3_64_with_seed(text.as_bytes(), self.digest);
+        if self.keep_text {
+            self.text.push_str(text);
         }
     }
 
@@ -130,7 +141,7 @@ pub(crate) mod tests {
 
     /// Reads a whole stream and judges it.
     pub(crate) fn read(dialect: Dialect, stream: &str) -> (Reply, Result<(), Fault>) {
-        let mut reply = Reply::new(dialect, true);
+        let mut reply = Reply::new(dialect, true, 0);
         let mut parser = Parser::default();
         parser.feed(stream.as_bytes(), |event| reply.take(event)).expect("small events");
         let verdict = reply.judge(parser.has_rest());

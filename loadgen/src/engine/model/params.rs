@@ -45,6 +45,9 @@ pub struct Params {
     pub block_tokens: u32,
     /// Sharing between prompts and running requests.
     pub prefill: Prefill,
+    /// Whether all running requests get their tokens at the same moment, as an engine that steps its whole batch does. Without,
+    /// each counts from its own first token.
+    pub lockstep: bool,
     /// When memory is taken.
     pub memory: Memory,
     /// Tokens one request may hold, prompt and reply together.
@@ -76,6 +79,7 @@ impl Default for Params {
             kv_blocks: 1_000,
             block_tokens: 512,
             prefill: Prefill::Apart,
+            lockstep: false,
             memory: Memory::Reserve,
             sequence_tokens_max: 1 << 20,
             queue_max: None,

@@ -170,7 +170,12 @@ impl Engine {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
         let before = job.produced;
         // From the entry handled, not from now: a token that came a microsecond late must not delay the ones after it.
-        let from = if let Stage::Decoding(key) = job.stage { key } else { now };
+        let from = match job.stage {
+            Stage::Decoding(key) => key,
+            // The batch's step it joins: its tokens come with everybody's from here on.
+            _ if self.params.lockstep => now - now % TOKEN,
+            _ => now,
+        };
         job.produced = produced;
         let left = job.request.reply_tokens.saturating_sub(produced);
         let step = if self.params.token_events { 1 } else { left };

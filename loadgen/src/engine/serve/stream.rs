@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::time::Duration;
 
-use super::super::clock::unix_ms;
+use super::super::clock::{unix_ms, unix_us};
 use super::super::core::Progress;
 use super::super::errors::Failure;
 use super::super::faults::CutHow;
@@ -91,7 +91,7 @@ pub(super) async fn refuse_stream(
 
 async fn relay(wire: &mut Wire<'_>, job: StreamJob, ticket: &mut Ticket) -> Result<(), Stop> {
     let timing = wire.shared.options.persona.head_timing();
-    let mut tokens = Tokens::new(job);
+    let mut tokens = Tokens::new(job, wire.shared.options.stamp_events);
     loop {
         let progress = *ticket.progress.borrow_and_update();
         let due = match timing {
@@ -124,18 +124,19 @@ struct Tokens {
     total: u32,
     opened: bool,
     told: u32,
+    stamped: bool,
 }
 
 impl Tokens {
-    fn new(job: StreamJob) -> Self {
+    fn new(job: StreamJob, stamped: bool) -> Self {
         let StreamJob { facts, total, prompt_hash } = job;
         let shape = shapes::stream(facts.clone());
-        Self { shape, facts, prompt_hash, total, opened: false, told: 0 }
+        Self { shape, facts, prompt_hash, total, opened: false, told: 0, stamped }
     }
 
     /// Events for what is new in `progress`.
     fn events(&mut self, progress: &Progress) -> Events {
-        let mut events = Events::default();
+        let mut events = Events::written_at(self.stamped.then(unix_us));
         let done = progress.done;
         if progress.prefilled && !self.opened {
             self.opened = true;

@@ -5,14 +5,24 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::ser::{Formatter, Serializer};
 
+/// Begins the comment line that carries the time an event was written: microseconds since 1970 of this machine's clock.
+pub(crate) const STAMP: &str = ": written_us=";
+
 /// Events waiting to be written.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    /// Written behind each event, if at all.
+    written_us: Option<u64>,
 }
 
 impl Events {
+    /// Events that each carry this time.
+    pub(crate) fn written_at(written_us: Option<u64>) -> Self {
+        Self { written_us, ..Self::default() }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -54,6 +64,10 @@ impl Events {
         self.bytes.extend_from_slice(b"data: ");
         for part in data {
             self.bytes.extend_from_slice(part.as_bytes());
+        }
+        if let Some(written_us) = self.written_us {
+            // Inside the event, so that neither a parser nor a proxy of events sees one more.
+            self.bytes.extend_from_slice(format!("\n{STAMP}{written_us}").as_bytes());
         }
         self.bytes.extend_from_slice(b"\n\n");
         self.ends.push(self.bytes.len());
