@@ -1,5 +1,5 @@
 //! The admin address: health, metrics, what the proxy believes of its backends, why it decided what it
-//! decided, and a dry run.
+//! decided, a dry run, and an operator's switches.
 //!
 //! Served by the control thread, never by a shard, to a bounded number of connections. No answer holds
 //! a byte of a prompt or a secret.
@@ -9,6 +9,7 @@ mod decisions;
 mod dry_run;
 mod exposition;
 mod process;
+mod switches;
 mod views;
 
 #[cfg(test)]
@@ -26,6 +27,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use crate::control::Progress;
 use crate::insight::Insight;
 use crate::limits::{ACCEPT_PAUSE_MS, ADMIN_CONNECTIONS_MAX, ADMIN_HEAD_MS};
 use crate::published::Published;
@@ -37,6 +39,8 @@ pub use dry_run::{DryRun, DryRunRefused, DryRunRequest, Explain};
 struct Desk {
     shared: &'static Published,
     insight: Arc<Insight>,
+    /// Told when a switch was turned.
+    progress: Arc<Progress>,
     /// Locked for one dry run at a time; `None` when nobody can answer them.
     explain: Option<Arc<Mutex<Box<dyn Explain>>>>,
 }
@@ -51,11 +55,12 @@ impl Admin {
     pub(crate) fn new(
         shared: &'static Published,
         insight: Arc<Insight>,
+        progress: Arc<Progress>,
         explain: Option<Box<dyn Explain>>,
         listener: StdListener,
     ) -> Admin {
         let explain = explain.map(|explain| Arc::new(Mutex::new(explain)));
-        Admin { desk: Desk { shared, insight, explain }, listener }
+        Admin { desk: Desk { shared, insight, progress, explain }, listener }
     }
 
     /// Serves until it is dropped. Only a listener that cannot be used ends it.
@@ -106,6 +111,9 @@ fn router(desk: Desk) -> Router {
         .route("/readyz", get(views::readyz))
         .route("/metrics", get(exposition::metrics))
         .route("/admin/backends", get(backends::backends))
+        .route("/admin/backends/{name}/drain", post(switches::drain))
+        .route("/admin/backends/{name}/enable", post(switches::enable))
+        .route("/admin/backends/{name}/disable", post(switches::disable))
         .route("/admin/decisions", get(decisions::decisions))
         .route("/admin/journal", get(views::journal))
         .route("/admin/config", get(views::config))

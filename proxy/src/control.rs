@@ -34,12 +34,13 @@ use tokio::sync::watch as stages;
 
 use crate::admin::{Admin, Explain};
 use crate::clock;
-use crate::insight::Insight;
+use crate::insight::{Insight, Report};
 use crate::learn;
 use crate::limits::{AFFINITY_SWEEP_MS, BREAKER_FAILURES, PATROL_MS};
+use crate::operator;
 use crate::published::{Phase, Published};
 use lifecycle::Stage;
-use progress::Progress;
+pub(crate) use progress::Progress;
 use watch::Watch;
 
 /// What a process wants of its control thread.
@@ -118,8 +119,10 @@ pub fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (sender, receiver) = stages::channel(Stage::Serve);
     let signals = options.signals.then(|| sender.clone());
-    let admin = Admin::new(shared, Arc::clone(&insight), options.explain, admin);
-    let control = Control { shared, insight, receiver, signals };
+    let progress = Arc::new(Progress::new(shared.upstreams.len()));
+    let admin =
+        Admin::new(shared, Arc::clone(&insight), Arc::clone(&progress), options.explain, admin);
+    let control = Control { shared, insight, progress, receiver, signals };
     let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
         runtime.block_on(control.run(admin));
         // A resolver that hangs on its helper thread must not keep the process.
@@ -131,14 +134,14 @@ pub fn start(
 struct Control {
     shared: &'static Published,
     insight: Arc<Insight>,
+    progress: Arc<Progress>,
     receiver: stages::Receiver<Stage>,
     signals: Option<stages::Sender<Stage>>,
 }
 
 impl Control {
     async fn run(self, admin: Admin) {
-        let Control { shared, insight, receiver, signals } = self;
-        let progress = Arc::new(Progress::new(shared.upstreams.len()));
+        let Control { shared, insight, progress, receiver, signals } = self;
         for id in (0..=u16::MAX).map(BackendId).take(shared.upstreams.len()) {
             match Watch::new(id, shared, &insight, &progress) {
                 Some(watch) => drop(tokio::spawn(watch.run())),
@@ -163,7 +166,7 @@ async fn publish(shared: &'static Published, insight: Arc<Insight>, progress: Ar
     let mut catalog = models::Catalog::continuing(&shared.routes.load());
     loop {
         progress.wait().await;
-        let routes = catalog.routes(&offers(shared, &insight));
+        let routes = catalog.routes(&offers(&insight));
         if !models::same(&routes, &shared.routes.load()) {
             shared.routes.store(Arc::new(routes));
         }
@@ -176,23 +179,16 @@ async fn publish(shared: &'static Published, insight: Arc<Insight>, progress: Ar
     }
 }
 
-fn offers(shared: &Published, insight: &Insight) -> Vec<models::Offer> {
-    let enabled = shared.config.backends.iter().map(|backend| backend.enabled);
-    insight
-        .backends
-        .iter()
-        .zip(enabled)
-        .map(|(backend, enabled)| {
-            backend.report(|report| models::Offer {
-                models: report.models.clone(),
-                up: report.up && enabled,
-                told: report.told,
-            })
-        })
-        .collect()
+fn offers(insight: &Insight) -> Vec<models::Offer> {
+    let offer = |report: &mut Report| models::Offer {
+        models: report.models.clone(),
+        up: report.up && report.switch.admits(),
+        told: report.told,
+    };
+    insight.backends.iter().map(|backend| backend.report(offer)).collect()
 }
 
-/// Wakes the tasks of backends whose breaker has opened, and keeps readiness' count.
+/// Wakes the tasks of backends whose breaker has opened, tells of those that are drained, and keeps readiness' count.
 async fn patrol(shared: &'static Published, insight: Arc<Insight>, progress: Arc<Progress>) {
     let mut ticks = tokio::time::interval(Duration::from_millis(PATROL_MS));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -202,6 +198,10 @@ async fn patrol(shared: &'static Published, insight: Arc<Insight>, progress: Arc
         for ((id, upstream), backend) in
             (0..=u16::MAX).map(BackendId).zip(&shared.upstreams).zip(&insight.backends)
         {
+            if operator::note_drained(shared, id, backend, clock::now().millis()) {
+                let message = "it is drained: nothing is in flight";
+                insight.journal.note(config::Level::Info, Some(&upstream.name), message);
+            }
             let failing = upstream.failures() >= BREAKER_FAILURES;
             if failing
                 && !backend.report(|report| report.breaker_open)

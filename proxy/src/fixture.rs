@@ -61,7 +61,9 @@ pub(crate) fn shared(config: Config) -> (&'static Published, IndexWriter) {
         sessions_per_shard_max: 16,
         config,
     };
-    (Box::leak(Box::new(Published::new(parts))), writer)
+    let shared: &'static Published = Box::leak(Box::new(Published::new(parts)));
+    crate::start::apply_configured_limits(&shared.config, &shared.fleet);
+    (shared, writer)
 }
 
 /// The threads beside the shards, running.
@@ -86,10 +88,19 @@ impl Side {
 
     /// What the admin address says of a path.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
-        ask(
-            self.control.admin_address(),
-            &format!("GET {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n"),
-        )
+        self.admin("GET", path)
+    }
+
+    /// What it answers to a POST without a body.
+    pub(crate) fn post(&self, path: &str) -> (u16, String) {
+        self.admin("POST", path)
+    }
+
+    fn admin(&self, method: &str, path: &str) -> (u16, String) {
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        );
+        ask(self.control.admin_address(), &request)
     }
 
     /// The same, as JSON.

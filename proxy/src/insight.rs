@@ -14,6 +14,7 @@ use crate::explain::DecisionRing;
 use crate::journal::Journal;
 use crate::learn::tally::Tally;
 use crate::limits::ERROR_BYTES_MAX;
+use crate::operator::Switch;
 use crate::published::Published;
 
 /// All of it, made once a process.
@@ -122,6 +123,10 @@ pub struct Report {
     pub since: Millis,
     /// Why it is down.
     pub down_reason: Option<String>,
+    /// What an operator made of it.
+    pub switch: Switch,
+    /// When.
+    pub switched_at: Millis,
     /// Whether its breaker is open.
     pub breaker_open: bool,
     /// When the breaker next lets a probe decide.
@@ -153,7 +158,7 @@ impl Insight {
         Insight {
             decisions: DecisionRing::new(kept),
             tally: Tally::default(),
-            backends: shared.upstreams.iter().map(|_| BackendInsight::default()).collect(),
+            backends: config.backends.iter().map(BackendInsight::new).collect(),
             index: Mutex::default(),
             log: LogCounts::default(),
             journal: Journal::new(&config.log),
@@ -208,6 +213,13 @@ impl Insight {
 }
 
 impl BackendInsight {
+    fn new(settings: &config::Backend) -> BackendInsight {
+        let new = BackendInsight::default();
+        let switch = if settings.enabled { Switch::Enabled } else { Switch::Disabled };
+        new.report(|report| report.switch = switch);
+        new
+    }
+
     /// Reads or changes the report; `look` runs under its lock, so it only copies.
     pub fn report<T>(&self, look: impl FnOnce(&mut Report) -> T) -> T {
         look(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner))

@@ -46,6 +46,7 @@ pub mod learn;
 pub mod limits;
 pub mod metrics;
 mod metrics_names;
+pub mod operator;
 pub mod pool;
 pub mod published;
 pub mod rehearse;

@@ -121,6 +121,8 @@ pub(crate) const BACKEND_UP: Metric =
     metric("shearwater_backend_up", "1 when health checks let the backend serve");
 pub(crate) const BACKEND_ADMITS: Metric =
     metric("shearwater_backend_admits", "1 when the backend takes requests, capacity aside");
+pub(crate) const BACKEND_ENABLED: Metric =
+    metric("shearwater_backend_enabled", "0 when an operator drained or disabled the backend");
 pub(crate) const BACKEND_BREAKER: Metric =
     metric("shearwater_backend_breaker_open", "1 when its breaker is open");
 pub(crate) const BREAKER_OPENED: Metric =

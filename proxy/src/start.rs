@@ -210,7 +210,8 @@ fn upstream_of(backend: &config::Backend) -> Upstream {
     upstream
 }
 
-fn apply_configured_limits(config: &Config, fleet: &Fleet) {
+/// Gives each backend what the configuration says of it, before anything has asked it.
+pub(crate) fn apply_configured_limits(config: &Config, fleet: &Fleet) {
     for (number, backend) in config.backends.iter().enumerate() {
         let here = fleet.backend(backend_id(number));
         here.set_limits(Limits {

@@ -77,6 +77,11 @@ fn state(
         "up": report.up,
         "since_ms": now.since(report.since),
         "down_reason": report.down_reason,
+        "operator": {
+            "switch": report.switch.name(),
+            "since_ms": now.since(report.switched_at),
+            "left": (!report.switch.admits()).then(|| shared.fleet.backend(id).slots.in_flight().0),
+        },
         "breaker": {
             "open": report.breaker_open,
             "opened": report.breaker_opened,

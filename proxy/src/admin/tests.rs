@@ -89,6 +89,26 @@ fn a_disabled_backend_says_why_it_gets_nothing() {
 }
 
 #[test]
+fn an_operators_switch_is_journaled_once_and_shown() {
+    let mut config = config(FLEET);
+    config.log.level = config::Level::Info;
+    let side = Side::start(config);
+    assert_eq!(side.report()["state"]["operator"]["switch"], "disabled");
+    for changed in [true, false] {
+        let (status, told) = side.post("/admin/backends/a/enable");
+        assert_eq!(status, 200, "{told}");
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!((&told["switch"], &told["changed"]), (&"enabled".into(), &changed.into()));
+    }
+    assert_eq!(side.report()["state"]["operator"]["switch"], "enabled");
+    let journal = side.json("/admin/journal").to_string();
+    assert_eq!(journal.matches("an operator made it enabled; 0 in flight").count(), 1, "{journal}");
+    assert_eq!(side.post("/admin/backends/b/enable").0, 404);
+    assert_eq!(side.get("/admin/backends/a/enable").0, 405);
+    side.stop();
+}
+
+#[test]
 fn readiness_follows_the_phase_and_the_backends() {
     let side = side();
     assert_eq!(side.get("/readyz"), (503, "starting: no backend has answered yet\n".into()));
@@ -96,7 +116,7 @@ fn readiness_follows_the_phase_and_the_backends() {
     eventually("nobody takes requests", || {
         (side.get("/readyz").1 == "no backend takes requests\n").then_some(())
     });
-    side.fleet().set_enabled(true);
+    assert_eq!(side.post("/admin/backends/a/enable").0, 200);
     eventually("ready", || {
         // Nobody answers its probes, which say so once.
         side.fleet().set_healthy(true);

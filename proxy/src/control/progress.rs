@@ -1,6 +1,6 @@
 //! How far the first round of questions has come, and who is to be woken when something changed.
 //!
-//! Shared by the tasks of the control thread only.
+//! Shared by the tasks of the control thread only, the admin address among them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     wakes: Vec<Arc<Notify>>,
     rounds: AtomicUsize,
     changes: Notify,
@@ -45,7 +45,7 @@ impl Progress {
     }
 
     /// Models or health changed: routes may have to be published.
-    pub(super) fn changed(&self) {
+    pub(crate) fn changed(&self) {
         self.changes.notify_one();
     }
 

@@ -105,7 +105,6 @@ impl Watch {
             Kind::LlamaCpp => EngineKind::Llamacpp,
             Kind::OpenAi => EngineKind::Openai,
         });
-        self.backend().set_enabled(self.settings.enabled);
         if let Some(address) = resolve::literal(&self.settings.origin) {
             self.upstream.set_address(address);
         }

@@ -9,6 +9,7 @@ mod draining;
 mod evidence;
 mod figures;
 mod full;
+mod operators;
 mod queueing;
 mod said;
 mod secrets;

@@ -53,6 +53,7 @@ fn each<'r, V>(
 fn switches(page: &mut Page<'_>, rows: &[Row<'_>]) -> fmt::Result {
     page.gauges(names::BACKEND_UP, each(rows, |row| u64::from(row.report.up)))?;
     page.gauges(names::BACKEND_ADMITS, each(rows, |row| u64::from(row.backend.admits().is_ok())))?;
+    page.gauges(names::BACKEND_ENABLED, each(rows, |row| u64::from(row.report.switch.admits())))?;
     page.gauges(names::BACKEND_BREAKER, each(rows, |row| u64::from(row.report.breaker_open)))?;
     page.counters(names::BREAKER_OPENED, each(rows, |row| row.report.breaker_opened))?;
     page.counters(names::BACKEND_RESTARTS, each(rows, |row| row.report.restarts))
