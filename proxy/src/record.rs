@@ -43,6 +43,8 @@ pub enum End {
     UpstreamStalled,
     /// The reply carried the engine's own error event after content.
     EngineError,
+    /// The reply came to a proper end whose reason is that the engine gave up: it sleeps, shrinks or leaves.
+    EngineAborted,
 }
 
 impl End {
@@ -57,11 +59,12 @@ impl End {
             End::UpstreamBroke => "upstream_broke",
             End::UpstreamStalled => "upstream_stalled",
             End::EngineError => "engine_error",
+            End::EngineAborted => "engine_aborted",
         }
     }
 
     /// All of them, for metrics.
-    pub const ALL: [End; 8] = [
+    pub const ALL: [End; 9] = [
         End::Complete,
         End::ClientGone,
         End::ClientStalled,
@@ -70,6 +73,7 @@ impl End {
         End::UpstreamBroke,
         End::UpstreamStalled,
         End::EngineError,
+        End::EngineAborted,
     ];
 }
 

@@ -234,7 +234,11 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         {
             return self.lost(lost);
         }
-        let end = if self.reply.had_error() { End::EngineError } else { End::Complete };
+        let end = match (self.reply.had_error(), self.reply.was_aborted()) {
+            (true, _) => End::EngineError,
+            (false, true) => End::EngineAborted,
+            (false, false) => End::Complete,
+        };
         let delimited = self.framing != ReplyFraming::UntilClose;
         self.ended(end, delimited)
     }
@@ -287,7 +291,7 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
     fn ended(self, end: End, client_reusable: bool) -> Relayed {
         self.shard.stats.add(Count::BytesDown, self.bytes);
         self.shard.stats.add(Count::Events, self.reply.events());
-        let whole = matches!(end, End::Complete | End::EngineError);
+        let whole = matches!(end, End::Complete | End::EngineError | End::EngineAborted);
         Relayed {
             end,
             bytes: self.bytes,

@@ -8,7 +8,7 @@ use crate::api::Dialect;
 use crate::classify::{ReplyClass, classify_reply};
 use crate::http::{ChunkError, ChunkedReader, Fed, ResponseFraming, ResponseHead};
 use crate::limits::{RESPONSE_CHUNKS, USAGE_TAIL_BYTES};
-use crate::sse::Scanner;
+use crate::sse::{self, Scanner};
 use crate::usage::{self, Usage};
 
 /// How a reply's body is delimited by its sender.
@@ -189,6 +189,14 @@ impl Reply {
     /// Whether an error event was seen.
     pub fn had_error(&self) -> bool {
         matches!(&self.content, Content::Events(scanner) if scanner.error().is_some())
+    }
+
+    /// Whether the engine gave up on the request and said so in an otherwise proper reply.
+    pub fn was_aborted(&self) -> bool {
+        match &self.content {
+            Content::Events(scanner) => scanner.was_aborted(),
+            Content::Document { tail, .. } => sse::says_abort(tail),
+        }
     }
 
     /// Whether the bytes read so far end inside an event.

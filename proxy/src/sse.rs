@@ -181,7 +181,7 @@ impl Scanner {
             }
             Kind::Content | Kind::Unnamed => self.decided = true,
         }
-        if KEYS.abort.find(data).is_some() {
+        if says_abort(data) {
             self.aborted = true;
         }
         if speaks_of_tokens(data) {
@@ -201,6 +201,12 @@ impl Scanner {
             (named, _) => named,
         }
     }
+}
+
+/// Whether the engine names its own giving up as the reason of the end. Within a string of the reply the quotes would
+/// be escaped.
+pub(crate) fn says_abort(json: &[u8]) -> bool {
+    KEYS.abort.find(json).is_some()
 }
 
 fn speaks_of_tokens(data: &[u8]) -> bool {

@@ -57,7 +57,8 @@ pub(crate) struct Scale {
     pub(crate) bytes_per_token_milli: u32,
 }
 
-/// Whether a request was answered whole and well, so that its figures can be trusted.
+/// Whether a request was answered whole and well, so that its figures can be trusted. A reply that its engine aborted
+/// was not: the engine leaves or sleeps, and what it holds goes with it.
 pub(crate) fn succeeded(record: &Record) -> bool {
     record.end == End::Complete && is_good(record.status)
 }

@@ -4,6 +4,7 @@
 use index::{BackendId, BackendSet, ConversationKey, Millis, Overlaps, PolicyKind, SequenceHash};
 use serde_json::Value;
 
+use super::evidence;
 use crate::api::Api;
 use crate::clock::{self, Micros};
 use crate::fixture::{Side, config, eventually};
@@ -315,4 +316,16 @@ fn metrics_count_requests_tokens_and_phases() {
         assert!(text.lines().any(|other| other == line), "{line} is not in\n{text}");
     }
     side.stop();
+}
+
+#[test]
+fn a_reply_its_engine_aborted_teaches_nothing() {
+    let (shared, _writer) = crate::fixture::shared(config(FLEET));
+    let scale = evidence::Scale { page_tokens: 1, block_bytes: 128, bytes_per_token_milli: 4_000 };
+    let whole = record(shared, usage(960));
+    assert_ne!(evidence::lesson(&whole, scale), evidence::Lesson::Nothing);
+    let aborted = Record { end: End::EngineAborted, ..whole };
+    assert_eq!(evidence::lesson(&aborted, scale), evidence::Lesson::Nothing);
+    assert!(!evidence::succeeded(&aborted));
+    assert_eq!(evidence::cached(&aborted, scale), None);
 }

@@ -165,3 +165,26 @@ async fn a_client_of_http_1_0_gets_the_payload_without_chunks() {
     assert!(text.ends_with("\r\n\r\ndata: 1\n\ndata: [DONE]\n\n"), "{text}");
     assert!(!text.to_lowercase().contains("transfer-encoding"));
 }
+
+#[tokio::test]
+async fn a_reply_its_engine_aborted_is_passed_on_and_not_called_complete() {
+    let abort = r#"{"choices":[{"delta":{},"finish_reason":"abort"}]}"#;
+    let script = Script::start(move |mut conn| async move {
+        while conn.request().await.is_some() {
+            conn.stream_head().await;
+            conn.event("data: {\"choices\":[{\"delta\":{\"content\":\"I\"}}]}").await;
+            conn.event(&format!("data: {abort}")).await;
+            conn.event("data: [DONE]").await;
+            conn.end().await;
+        }
+    })
+    .await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = proxy.client().await;
+    let first = client.ask("/v1/chat/completions", &chat_stream("hi")).await;
+    assert!(first.complete && first.text().contains(abort), "{}", first.text());
+    assert_eq!(proxy.explained(&first).await["end"], "engine_aborted");
+    // Its end was a proper one: both connections go on.
+    let second = client.ask("/v1/chat/completions", &chat_stream("hi")).await;
+    assert!(second.complete && second.text().ends_with("data: [DONE]\n\n"), "{}", second.text());
+}
