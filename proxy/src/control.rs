@@ -4,7 +4,6 @@
 //! It runs tokio on one thread of its own and is never on the path of a request: shards read what it
 //! published. Nothing here is fast, and nothing here may make a shard wait.
 
-mod breaker;
 mod detect;
 pub mod http_client;
 mod lifecycle;
@@ -36,7 +35,7 @@ use crate::admin::{Admin, Explain};
 use crate::clock;
 use crate::insight::{Insight, Report};
 use crate::learn;
-use crate::limits::{AFFINITY_SWEEP_MS, BREAKER_FAILURES, PATROL_MS};
+use crate::limits::{AFFINITY_SWEEP_MS, PATROL_MS};
 use crate::operator;
 use crate::published::{Phase, Published};
 use lifecycle::Stage;
@@ -188,7 +187,7 @@ fn offers(insight: &Insight) -> Vec<models::Offer> {
     insight.backends.iter().map(|backend| backend.report(offer)).collect()
 }
 
-/// Wakes the tasks of backends whose breaker has opened, tells of those that are drained, and keeps readiness' count.
+/// Wakes the tasks of backends whose breaker has opened or closed, tells of those that are drained, and keeps readiness' count.
 async fn patrol(shared: &'static Published, insight: Arc<Insight>, progress: Arc<Progress>) {
     let mut ticks = tokio::time::interval(Duration::from_millis(PATROL_MS));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -202,9 +201,7 @@ async fn patrol(shared: &'static Published, insight: Arc<Insight>, progress: Arc
                 let message = "it is drained: nothing is in flight";
                 insight.journal.note(config::Level::Info, Some(&upstream.name), message);
             }
-            let failing = upstream.failures() >= BREAKER_FAILURES;
-            if failing
-                && !backend.report(|report| report.breaker_open)
+            if upstream.breaker.look().epoch != backend.report(|report| report.breaker_epoch)
                 && let Some(wake) = progress.wake(id)
             {
                 wake.notify_one();

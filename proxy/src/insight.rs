@@ -127,10 +127,8 @@ pub struct Report {
     pub switch: Switch,
     /// When.
     pub switched_at: Millis,
-    /// Whether its breaker is open.
-    pub breaker_open: bool,
-    /// When the breaker next lets a probe decide.
-    pub breaker_until: Option<Millis>,
+    /// The epoch of its breaker that was last told of.
+    pub breaker_epoch: u32,
     /// How often the breaker opened.
     pub breaker_opened: u64,
     /// How often it restarted.

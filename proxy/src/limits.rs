@@ -85,10 +85,15 @@ pub const RETRY_SHARE_PERMILLE: u64 = 200;
 pub const RETRY_FLOOR: u64 = 16;
 /// Consecutive failures that open a backend's breaker.
 pub const BREAKER_FAILURES: u32 = 3;
-/// First and longest time a breaker stays open before the next probe, ms.
+/// First and longest time a breaker stays open before requests are tried, ms, if the backend asks for no more.
 pub const BREAKER_OPEN_FIRST_MS: u64 = 1_000;
-/// See [`BREAKER_OPEN_FIRST_MS`].
+/// See [`BREAKER_OPEN_FIRST_MS`]. Closed for as long, what was before is forgotten.
 pub const BREAKER_OPEN_MAX_MS: u64 = 60_000;
+/// Requests that a half-open breaker lets through, all of which must be served: one may be lucky, and each that fails is
+/// a retry somebody waits for.
+pub const BREAKER_TRIALS: u32 = 3;
+/// The longest `Retry-After` that a broken backend is granted, ms: it must not switch itself off for good.
+pub const RETRY_AFTER_MAX_MS: u64 = 300_000;
 /// Pause before an engine that said "full" is asked again, ms.
 pub const BUSY_PAUSE_MS: u64 = 100;
 

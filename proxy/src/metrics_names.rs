@@ -125,6 +125,10 @@ pub(crate) const BACKEND_ENABLED: Metric =
     metric("shearwater_backend_enabled", "0 when an operator drained or disabled the backend");
 pub(crate) const BACKEND_BREAKER: Metric =
     metric("shearwater_backend_breaker_open", "1 when its breaker is open");
+pub(crate) const BACKEND_BREAKER_TRYING: Metric = metric(
+    "shearwater_backend_breaker_half_open",
+    "1 when its breaker lets a few requests try whether it serves again",
+);
 pub(crate) const BREAKER_OPENED: Metric =
     metric("shearwater_backend_breaker_opened", "Times its breaker opened");
 pub(crate) const BACKEND_IN_FLIGHT: Metric =

@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use config::{Config, UnknownModel};
 use crossbeam::queue::ArrayQueue;
-use index::{BackendSet, FingerprintKey, Fleet, IndexHandle, Millis};
+use index::{BackendId, BackendSet, FingerprintKey, Fleet, IndexHandle, Millis};
 
-use crate::limits::{BREAKER_FAILURES, NOTES_MAX};
+use crate::breaker::{Gate, Pass};
+use crate::limits::NOTES_MAX;
 use crate::metrics::ShardStats;
 use crate::record::Note;
 
@@ -71,7 +72,8 @@ pub struct Upstream {
     pub authority: Box<str>,
     address: ArcSwapOption<SocketAddr>,
     kind: AtomicU8,
-    failures: AtomicU32,
+    /// Whether requests are let through, as far as they were served.
+    pub breaker: Gate,
     alive_ms: AtomicU64,
 }
 
@@ -83,7 +85,7 @@ impl Upstream {
             authority: authority.into(),
             address: ArcSwapOption::empty(),
             kind: AtomicU8::new(0),
-            failures: AtomicU32::new(0),
+            breaker: Gate::default(),
             alive_ms: AtomicU64::new(0),
         }
     }
@@ -128,33 +130,6 @@ impl Upstream {
         let place = EngineKind::ALL.iter().position(|other| *other == kind).unwrap_or(0);
         // Relaxed: the value stands alone, nothing else is published with it.
         self.kind.store(u8::try_from(place).unwrap_or(0), Ordering::Relaxed);
-    }
-
-    /// Notes one failure and returns how many came in a row.
-    pub fn note_failure(&self) -> u32 {
-        // Relaxed: a count; the breaker acts on the returned value alone.
-        self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1)
-    }
-
-    /// Notes a served request: whatever failed before no longer counts.
-    pub fn note_success(&self) {
-        // Relaxed: a count, read first so that the common case writes nothing.
-        if self.failures.load(Ordering::Relaxed) != 0 {
-            // Relaxed: as above.
-            self.failures.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// Closes the breaker half: the next failure opens it again, the next success closes it whole.
-    pub fn close_breaker(&self) {
-        // Relaxed: a count.
-        self.failures.store(BREAKER_FAILURES - 1, Ordering::Relaxed);
-    }
-
-    /// Failures in a row.
-    pub fn failures(&self) -> u32 {
-        // Relaxed: a count for display and for the control thread's breaker.
-        self.failures.load(Ordering::Relaxed)
     }
 }
 
@@ -332,6 +307,11 @@ impl Published {
         let Some(model) = model else { return Some(&routes.all) };
         let any = self.config.unknown_model == UnknownModel::Any || !routes.complete;
         routes.pools.get(model).or_else(|| any.then_some(&routes.all))
+    }
+
+    /// Lets a request through to a backend, if its breaker does.
+    pub fn enter(&self, id: BackendId) -> Option<Pass<'_>> {
+        self.upstream(id)?.breaker.enter(id, self.fleet.backend(id))
     }
 
     /// Notes that a backend sent something: see [`Upstream::note_alive`].

@@ -10,11 +10,12 @@ use bytes::Bytes;
 use index::BackendId;
 
 use crate::answer::Situation;
+use crate::breaker::Pass;
 use crate::classify::ReplyClass;
 use crate::clock;
 use crate::exchange::Exchange;
 use crate::http::{RequestFraming, Version, write_request_head};
-use crate::limits::{ATTEMPTS_MAX, BREAKER_FAILURES, SEND_TOGETHER_MAX};
+use crate::limits::{ATTEMPTS_MAX, SEND_TOGETHER_MAX};
 use crate::metrics::Count;
 use crate::place::{Excluded, Placement, Slot, Unplaced, place};
 use crate::plan::Plan;
@@ -89,16 +90,27 @@ impl Exchange<'_> {
         gone: Pin<&mut W>,
     ) -> Option<Found> {
         let backend = placement.backend;
+        let Some(pass) = self.shard.shared.enter(backend) else {
+            // Its breaker opened, or its last trial was taken, while this was decided.
+            search.excluded.note_busy(backend);
+            return None;
+        };
         self.note_placed(plan, placement.decision, backend, placement.prompt_tokens);
         let outgoing = self.outgoing(body, backend);
         let mut attempt = Attempt { shard: self.shard, alarm: &self.client.alarm, gone };
         match attempt.run(backend, &outgoing).await {
-            Ok(held) => self.judge(held, placement.slot, backend, search),
+            Ok(held) => self.judge(held, placement.slot, pass, search),
             Err(Failed::ClientGone) => Some(Found::ClientGone),
             Err(Failed::Exhausted) => Some(Found::Answer(Situation::NoRoom)),
-            Err(Failed::Silent) => Some(Found::Answer(Situation::FirstByteTimeout)),
+            Err(Failed::Silent) => {
+                // A long prefill is no failure; on trial silence is no success either.
+                if pass.is_trial() {
+                    pass.failed(clock::now().millis(), 0);
+                }
+                Some(Found::Answer(Situation::FirstByteTimeout))
+            }
             Err(Failed::Connect | Failed::NoReply | Failed::BadReply) => {
-                self.note_broken(search, backend);
+                self.note_broken(search, pass, 0);
                 if self.may_retry(search) {
                     return None;
                 }
@@ -112,9 +124,10 @@ impl Exchange<'_> {
         &mut self,
         held: Held,
         slot: Option<Slot>,
-        backend: BackendId,
+        pass: Pass<'_>,
         search: &mut Search,
     ) -> Option<Found> {
+        let backend = pass.backend();
         match held.reply.class() {
             ReplyClass::Busy => {
                 self.shard.stats.add(Count::BusyAnswers, 1);
@@ -122,7 +135,7 @@ impl Exchange<'_> {
                 None
             }
             ReplyClass::Broken => {
-                self.note_broken(search, backend);
+                self.note_broken(search, pass, retry_after_ms(&held));
                 if self.may_retry(search) {
                     // Kept without its slot: if nothing better comes, the engine's own words are the answer.
                     search.last = Some((Box::new(held), backend));
@@ -131,19 +144,19 @@ impl Exchange<'_> {
                 Some(Found::Reply(Box::new(held), slot, backend))
             }
             ReplyClass::Served | ReplyClass::CallersFault => {
-                if let Some(upstream) = self.shard.shared.upstream(backend) {
-                    upstream.note_success();
-                    upstream.note_alive(clock::now().millis());
-                }
+                let now = clock::now().millis();
+                pass.succeeded(now);
+                self.shard.shared.note_alive(backend, now);
                 Some(Found::Reply(Box::new(held), slot, backend))
             }
         }
     }
 
     /// The backend failed this request: it counts against it, and it is not asked again.
-    fn note_broken(&self, search: &mut Search, backend: BackendId) {
-        self.note_failure(backend);
-        search.excluded.broken.insert(backend);
+    fn note_broken(&self, search: &mut Search, pass: Pass<'_>, retry_after_ms: u64) {
+        self.shard.stats.add(Count::UpstreamFailures, 1);
+        search.excluded.broken.insert(pass.backend());
+        pass.failed(clock::now().millis(), retry_after_ms);
         search.failed = true;
     }
 
@@ -170,15 +183,6 @@ impl Exchange<'_> {
         }
     }
 
-    fn note_failure(&self, backend: BackendId) {
-        self.shard.stats.add(Count::UpstreamFailures, 1);
-        if let Some(upstream) = self.shard.shared.upstream(backend)
-            && upstream.note_failure() >= BREAKER_FAILURES
-        {
-            self.shard.shared.fleet.backend(backend).set_breaker_open(true);
-        }
-    }
-
     fn outgoing<'b>(&self, body: &'b Bytes, backend: BackendId) -> Outgoing<'b> {
         let has_body = self.head.framing() != RequestFraming::None;
         let mut head = Vec::with_capacity(1024 + body.len().min(SEND_TOGETHER_MAX));
@@ -198,4 +202,10 @@ impl Exchange<'_> {
             unwrap_chunks: self.to.version == Version::Http10,
         }
     }
+}
+
+/// How long a broken backend asks to be left alone; 0 when it does not say so in seconds.
+fn retry_after_ms(held: &Held) -> u64 {
+    let seconds = held.head.header("retry-after").and_then(|value| std::str::from_utf8(value).ok());
+    seconds.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0).saturating_mul(1000)
 }

@@ -83,10 +83,10 @@ fn state(
             "left": (!report.switch.admits()).then(|| shared.fleet.backend(id).slots.in_flight().0),
         },
         "breaker": {
-            "open": report.breaker_open,
+            "state": upstream.breaker.look().name(),
             "opened": report.breaker_opened,
-            "failures_in_row": upstream.failures(),
-            "next_probe_in_ms": report.breaker_until.map(|until| until.since(now)),
+            "failures_in_row": upstream.breaker.look().failures(),
+            "tried_in_ms": upstream.breaker.due().map(|due| due.since(now)),
         },
     })
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::http::{StatusCode, Uri};
-use index::Refusal;
+use index::{BackendId, Millis, Refusal};
 use loadgen::engine::{EngineOptions, Faults, Persona, SimEngine};
 use tokio::runtime::Runtime;
 
@@ -15,7 +15,7 @@ use super::detect::{Detection, detect};
 use super::http_client::{FetchError, Target, get};
 use super::probe::Sign;
 use crate::fixture::{Side, backend, config, eventually};
-use crate::limits::BREAKER_FAILURES;
+use crate::limits::BREAKER_TRIALS;
 use crate::published::{EngineKind, Phase};
 
 fn runtime() -> Runtime {
@@ -253,22 +253,55 @@ fn an_unhealthy_answer_takes_it_down_with_its_reason() {
     side.stop();
 }
 
+/// Opens the first backend's breaker, as requests would.
+fn break_down(side: &Side) {
+    while let Some(pass) = side.shared.enter(BackendId(0)) {
+        pass.failed(now(), 0);
+    }
+}
+
+fn now() -> Millis {
+    crate::clock::now().millis()
+}
+
 #[test]
-fn an_open_breaker_closes_by_a_probe_and_the_next_failure_opens_it_again() {
+fn an_open_breaker_is_half_opened_by_a_probe_and_closed_by_requests_alone() {
     let runtime = runtime();
     let engine = engine(&runtime, Persona::OpenAi);
     let side = Side::start(config(&backend(engine.addr(), "")));
     eventually("ready", || (side.shared.phase() == Phase::Ready).then_some(()));
-    for _ in 0..BREAKER_FAILURES {
-        side.upstream().note_failure();
-    }
-    eventually("it opened", || (side.fleet().admits() == Err(Refusal::BreakerOpen)).then_some(()));
-    assert_eq!(side.report()["state"]["breaker"]["open"], true);
-    eventually("a probe closed it", || side.fleet().admits().ok());
-    assert_eq!(side.upstream().failures(), BREAKER_FAILURES - 1);
-    side.upstream().note_failure();
-    eventually("it opened again", || side.fleet().admits().err());
-    assert_eq!(side.report()["state"]["breaker"]["opened"], 2);
+    break_down(&side);
+    assert_eq!(side.fleet().admits(), Err(Refusal::BreakerOpen));
+    let state = || side.report()["state"]["breaker"].clone();
+    eventually("it is told of", || (state()["opened"] == 1).then_some(()));
+    eventually("a probe half-opened it", || side.fleet().admits().ok());
+    assert_eq!(state()["state"], "half_open");
+    let trials: Vec<_> = std::iter::from_fn(|| side.shared.enter(BackendId(0))).collect();
+    assert_eq!(trials.len(), BREAKER_TRIALS as usize);
+    assert_eq!(side.fleet().admits(), Err(Refusal::BreakerOpen), "no more are let through");
+    trials.into_iter().for_each(|trial| trial.succeeded(now()));
+    assert_eq!((side.fleet().admits(), &state()["state"]), (Ok(()), &"closed".into()));
+    break_down(&side);
+    eventually("it opened again", || (state()["opened"] == 2).then_some(()));
+    side.stop();
+}
+
+#[test]
+fn an_open_breaker_stays_open_for_longer_while_probes_fail() {
+    let runtime = runtime();
+    let engine = engine(&runtime, Persona::Vllm);
+    // Probes that fail take nothing down here, so that only the breaker keeps requests away.
+    let mut config = config(&backend(engine.addr(), "kind = \"vllm\""));
+    config.health.failures_to_down = 1_000;
+    let side = Side::start(config);
+    eventually("ready", || (side.shared.phase() == Phase::Ready).then_some(()));
+    engine.set_faults(Faults { unhealthy: true, ..Faults::default() });
+    break_down(&side);
+    let breaker = || side.upstream().breaker.look();
+    eventually("its first pause was not its last", || (breaker().openings > 1).then_some(()));
+    assert_eq!(side.fleet().admits(), Err(Refusal::BreakerOpen));
+    engine.set_faults(Faults::default());
+    eventually("it is tried once it answers", || side.fleet().admits().ok());
     side.stop();
 }
 

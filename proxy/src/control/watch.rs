@@ -13,7 +13,6 @@ use config::{Kind, Level};
 use index::{BackendId, Limits, Millis};
 use tokio::sync::Notify;
 
-use super::breaker::Breaker;
 use super::detect::detect;
 use super::http_client::Target;
 use super::probe::{Change, Sign, Vitals, probe};
@@ -21,6 +20,7 @@ use super::reading::{Reading, Signs};
 use super::resolve;
 use super::scrape::Scraper;
 use super::{Progress, models};
+use crate::breaker::State;
 use crate::clock;
 use crate::insight::{BackendInsight, Insight, Report};
 use crate::limits::{MODELS_INTERVAL_MS, REFUSED_PAUSE_MS, RESOLVE_INTERVAL_MS};
@@ -45,7 +45,6 @@ pub(super) struct Watch {
     progress: Arc<Progress>,
     wake: Arc<Notify>,
     vitals: Vitals,
-    breaker: Breaker,
     scraper: Scraper,
     signs: Signs,
     limits: Option<Limits>,
@@ -71,7 +70,6 @@ impl Watch {
             progress: Arc::clone(progress),
             wake: progress.wake(id)?,
             vitals: Vitals::default(),
-            breaker: Breaker::default(),
             scraper: Scraper::default(),
             signs: Signs::default(),
             limits: None,
@@ -122,7 +120,7 @@ impl Watch {
         let due = &self.due;
         let listing = if self.lists_models() { due.listing } else { due.probe };
         let resolve = if self.is_named() { due.resolve } else { due.probe };
-        let breaker = self.breaker.due().unwrap_or(due.probe);
+        let breaker = self.upstream.breaker.due().unwrap_or(due.probe);
         due.probe.min(due.scrape).min(listing).min(resolve).min(breaker)
     }
 
@@ -132,7 +130,7 @@ impl Watch {
         if self.is_named() && self.due.resolve <= now() {
             self.resolve().await;
         }
-        let breaker_due = self.breaker.due().is_some_and(|due| due <= now());
+        let breaker_due = self.breaker_is_due();
         if self.due.probe <= now() || breaker_due {
             self.probe().await;
         }
@@ -247,14 +245,9 @@ impl Watch {
             // The name may mean another machine by now.
             self.due.resolve = self.due.resolve.min(now());
         }
-        if self.breaker.probed(*sign == Sign::Alive, now()) {
-            self.upstream.close_breaker();
-            self.backend().set_breaker_open(false);
-            self.report(|report| report.breaker_open = false);
-            self.say(Level::Info, "its breaker closed: a probe was answered".to_owned());
+        if self.breaker_is_due() {
+            self.end_pause(*sign == Sign::Alive);
         }
-        let until = self.breaker.due();
-        self.report(|report| report.breaker_until = until);
     }
 
     fn went_down(&mut self, why: &str) {
@@ -286,18 +279,43 @@ impl Watch {
     }
 
     fn look_at_breaker(&mut self) {
-        if !self.breaker.look(self.upstream.failures(), now()) {
-            return;
-        }
-        self.backend().set_breaker_open(true);
-        let (failures, until) = (self.upstream.failures(), self.breaker.due());
-        self.report(|report| {
-            report.breaker_open = true;
-            report.breaker_until = until;
-            report.breaker_opened = report.breaker_opened.saturating_add(1);
+        let breaker = self.upstream.breaker.look();
+        let opened = breaker.state == State::Open;
+        let seen = self.report_returning(|report| {
+            let seen = std::mem::replace(&mut report.breaker_epoch, breaker.epoch);
+            if opened && seen != breaker.epoch {
+                report.breaker_opened = report.breaker_opened.saturating_add(1);
+            }
+            seen
         });
-        self.due.resolve = self.due.resolve.min(now());
-        self.say(Level::Warn, format!("its breaker opened after {failures} failures in a row"));
+        match breaker.state {
+            _ if seen == breaker.epoch => {}
+            State::Open => {
+                self.due.resolve = self.due.resolve.min(now());
+                let pause = self.upstream.breaker.due().map_or(0, |due| due.since(now()));
+                self.say(Level::Warn, format!("its breaker opened, for {pause} ms"));
+            }
+            State::HalfOpen { .. } => {
+                self.say(Level::Info, "its breaker lets a few requests try".to_owned());
+            }
+            State::Closed { .. } => {
+                self.say(Level::Info, "its breaker closed: all who tried were served".to_owned());
+            }
+        }
+    }
+
+    fn breaker_is_due(&self) -> bool {
+        self.upstream.breaker.due().is_some_and(|due| due <= now())
+    }
+
+    /// An open breaker's pause is over. An engine that answers is tried with requests; to another none is sent.
+    fn end_pause(&mut self, alive: bool) {
+        if alive {
+            self.upstream.breaker.half_open(self.backend());
+            self.look_at_breaker();
+        } else {
+            self.upstream.breaker.stay_open(self.backend(), now());
+        }
     }
 
     // --- Small things ---

@@ -1,5 +1,6 @@
 //! The whole proxy against scripted backends: what goes in, what comes out, what is left behind.
 
+mod breaker;
 mod failure;
 mod framing;
 mod leaving;

@@ -6,6 +6,7 @@ use std::fmt;
 use index::{Backend, BackendId, BackendStats, Millis};
 
 use super::Page;
+use crate::breaker::State;
 use crate::clock;
 use crate::insight::{Insight, Report};
 use crate::metrics_names as names;
@@ -15,6 +16,7 @@ use crate::published::Published;
 struct Row<'r> {
     name: &'r str,
     backend: &'r Backend,
+    breaker: State,
     report: Report,
     evidence: Option<BackendStats>,
 }
@@ -36,6 +38,7 @@ fn rows<'r>(shared: &'r Published, insight: &Insight) -> Vec<Row<'r>> {
     seen.map(|((id, upstream), seen)| Row {
         name: &upstream.name,
         backend: shared.fleet.backend(id),
+        breaker: upstream.breaker.look().state,
         report: seen.report(|report| report.clone()),
         evidence: evidence.get(&id).copied(),
     })
@@ -54,7 +57,9 @@ fn switches(page: &mut Page<'_>, rows: &[Row<'_>]) -> fmt::Result {
     page.gauges(names::BACKEND_UP, each(rows, |row| u64::from(row.report.up)))?;
     page.gauges(names::BACKEND_ADMITS, each(rows, |row| u64::from(row.backend.admits().is_ok())))?;
     page.gauges(names::BACKEND_ENABLED, each(rows, |row| u64::from(row.report.switch.admits())))?;
-    page.gauges(names::BACKEND_BREAKER, each(rows, |row| u64::from(row.report.breaker_open)))?;
+    page.gauges(names::BACKEND_BREAKER, each(rows, |row| u64::from(row.breaker == State::Open)))?;
+    let trying = |row: &Row<'_>| u64::from(matches!(row.breaker, State::HalfOpen { .. }));
+    page.gauges(names::BACKEND_BREAKER_TRYING, each(rows, trying))?;
     page.counters(names::BREAKER_OPENED, each(rows, |row| row.report.breaker_opened))?;
     page.counters(names::BACKEND_RESTARTS, each(rows, |row| row.report.restarts))
 }

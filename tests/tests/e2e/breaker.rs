@@ -1,0 +1,117 @@
+//! A backend that fails is left alone, tried with a few requests, and taken in again or left alone for longer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use serde_json::Value;
+use tests::harness::{Proxy, Script, settled};
+
+use crate::{chat, ok_json};
+
+const BROKEN: u8 = 0;
+const SERVING: u8 = 1;
+const BUSY: u8 = 2;
+
+/// A backend in the mood it is told to be in.
+async fn moody(mood: &Arc<AtomicU8>, broken: &'static str) -> Script {
+    let mood = Arc::clone(mood);
+    Script::start(move |mut conn| {
+        let mood = Arc::clone(&mood);
+        async move {
+            while conn.request().await.is_some() {
+                // Relaxed: the mood stands alone.
+                match mood.load(Ordering::Relaxed) {
+                    BROKEN => conn.send(broken.as_bytes()).await,
+                    SERVING => conn.send(ok_json("{}").as_bytes()).await,
+                    _ => conn.send(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n").await,
+                }
+            }
+        }
+    })
+    .await
+}
+
+const OOPS: &str = "HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\noops";
+
+async fn status(proxy: &Proxy) -> u16 {
+    proxy.client().await.ask("/v1/chat/completions", &chat("hi")).await.status
+}
+
+async fn breaker(proxy: &Proxy) -> Value {
+    proxy.admin_json("/admin/backends").await["backends"][0]["state"]["breaker"].clone()
+}
+
+async fn becomes(proxy: &Proxy, state: &str) {
+    settled(state, async || (breaker(proxy).await["state"] == state).then_some(())).await;
+}
+
+/// A proxy before one backend whose breaker has just opened.
+async fn opened(mood: &Arc<AtomicU8>, broken: &'static str) -> (Script, Proxy) {
+    let script = moody(mood, broken).await;
+    let proxy = Proxy::start(&[script.url()], "[routing]\nqueue_wait_ms = 300\n");
+    for _ in 0..3 {
+        assert_eq!(status(&proxy).await, 500, "the engine's own words");
+    }
+    assert_eq!(breaker(&proxy).await["state"], "open");
+    assert_eq!(status(&proxy).await, 503, "nobody is there now");
+    assert_eq!(script.requests().len(), 3, "it was left alone");
+    (script, proxy)
+}
+
+#[tokio::test]
+async fn a_backend_that_mends_is_tried_with_requests_and_taken_in_again() {
+    let mood = Arc::new(AtomicU8::new(BROKEN));
+    let (script, proxy) = opened(&mood, OOPS).await;
+    // Relaxed: as above.
+    mood.store(SERVING, Ordering::Relaxed);
+    becomes(&proxy, "half_open").await;
+    for left in [2, 1, 0] {
+        assert_eq!(status(&proxy).await, 200);
+        let state = if left > 0 { "half_open" } else { "closed" };
+        assert_eq!(breaker(&proxy).await["state"], state, "{left} more have to be served");
+    }
+    assert_eq!(script.requests().len(), 6);
+    let after = breaker(&proxy).await;
+    assert_eq!((&after["opened"], &after["failures_in_row"]), (&1.into(), &0.into()));
+}
+
+#[tokio::test]
+async fn a_backend_that_fails_a_trial_is_left_alone_for_longer() {
+    let mood = Arc::new(AtomicU8::new(BROKEN));
+    let (script, proxy) = opened(&mood, OOPS).await;
+    becomes(&proxy, "half_open").await;
+    assert_eq!(status(&proxy).await, 500);
+    assert_eq!(status(&proxy).await, 503, "one failure is enough");
+    let again = breaker(&proxy).await;
+    assert_eq!(again["state"], "open");
+    assert!(again["tried_in_ms"].as_u64().is_some_and(|ms| ms > 1_000), "{again}");
+    assert_eq!(script.requests().len(), 4);
+}
+
+#[tokio::test]
+async fn a_backend_on_trial_that_is_only_busy_neither_passes_nor_fails() {
+    let mood = Arc::new(AtomicU8::new(BROKEN));
+    let (_script, proxy) = opened(&mood, OOPS).await;
+    becomes(&proxy, "half_open").await;
+    // Relaxed: as above.
+    mood.store(BUSY, Ordering::Relaxed);
+    for _ in 0..2 {
+        assert_eq!(status(&proxy).await, 503);
+        assert_eq!(breaker(&proxy).await["state"], "half_open");
+    }
+    // Relaxed: as above.
+    mood.store(SERVING, Ordering::Relaxed);
+    for _ in 0..3 {
+        assert_eq!(status(&proxy).await, 200);
+    }
+    assert_eq!(breaker(&proxy).await["state"], "closed");
+}
+
+#[tokio::test]
+async fn a_broken_backend_that_says_when_to_come_back_is_believed() {
+    let mood = Arc::new(AtomicU8::new(BROKEN));
+    let oops = "HTTP/1.1 500 Oops\r\nRetry-After: 90\r\nContent-Length: 4\r\n\r\noops";
+    let (_script, proxy) = opened(&mood, oops).await;
+    let due = breaker(&proxy).await["tried_in_ms"].as_u64();
+    assert!(due.is_some_and(|ms| (60_000..=90_000).contains(&ms)), "{due:?}");
+}
