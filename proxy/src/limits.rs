@@ -107,6 +107,10 @@ pub const WAIT_CALLED_PER_PULSE: usize = 8;
 /// or near best on every measured workload).
 pub const WAIT_AGEING_TOKENS_PER_MS: u64 = 1;
 
+/// A prompt is answered as too large, instead of waiting, when its estimated tokens are more than so many times the
+/// largest pool. Bytes per token differ by less between prompts of one model, and a client told so gives up for good.
+pub const PROMPT_TOO_LARGE_TIMES: u64 = 2;
+
 // --- Learning ---------------------------------------------------------------------------------------
 
 /// Notes from the shards waiting for the learn thread. At 100,000 requests a second this is 80 ms; a full

@@ -12,8 +12,9 @@ use index::{BackendId, BackendSet, Decision, Nowhere, Reservation};
 use crate::alarm::{Alarm, Raced, race};
 use crate::answer::Situation;
 use crate::clock::{self, Micros};
-use crate::limits::BUSY_PAUSE_MS;
+use crate::limits::{BUSY_PAUSE_MS, PROMPT_TOO_LARGE_TIMES};
 use crate::plan::{self, Plan};
+use crate::published::Phase;
 use crate::shard::Shard;
 
 /// A held slot, given back when dropped; whoever waits on this shard is then called.
@@ -118,6 +119,9 @@ pub async fn place<W: Future<Output = ()>>(
         }
         let place = match queued.take() {
             Some(place) => place,
+            None if is_too_large(shard, plan) => {
+                return Err(Unplaced::Answer(Situation::PromptTooLarge, decision));
+            }
             None => match Queued::enter(shard, plan, decision.as_deref()) {
                 Some(place) => place,
                 None => return Err(Unplaced::Answer(Situation::NoRoom, decision)),
@@ -135,6 +139,9 @@ pub async fn place<W: Future<Output = ()>>(
         alarm.set(clock::now().millis(), pause);
         if race(alarm, gone.as_mut(), place.ticket.called()).await == Raced::Gone {
             return Err(Unplaced::ClientGone);
+        }
+        if shard.shared.phase() == Phase::Stopping {
+            return Err(Unplaced::Answer(Situation::Draining, decision));
         }
         let now = clock::now();
         *waited_ms = waited_before + now.since(entered) / 1000;
@@ -186,6 +193,18 @@ fn try_place(
         Err(Nowhere::HomeFull(decision)) => Err((Full::Home, Some(Box::new(decision)))),
         Err(Nowhere::Busy(decision)) => Err((Full::Everywhere, Some(Box::new(decision)))),
     }
+}
+
+/// Whether a prompt that would have to wait waits in vain: every pool of the model is known, and even the estimate's
+/// error leaves it larger than each. One that finds an idle backend goes there and is judged by the engine.
+fn is_too_large(shard: &Shard, plan: &Plan) -> bool {
+    let mut routes = shard.routes.borrow_mut();
+    let routes = routes.load();
+    let Some(pool) = shard.shared.pool_of(routes, plan.model.as_deref()) else { return false };
+    let least = plan::prompt_tokens(plan, pool) / PROMPT_TOO_LARGE_TIMES;
+    let held = |id| shard.shared.fleet.backend(id).limits().tokens_max;
+    // 0 stands for unknown or unlimited.
+    least > 1 && pool.backends.iter().all(|id| (1..least).contains(&held(id)))
 }
 
 /// A side call's backend: the least loaded that takes requests, ties at random. It holds no slot.

@@ -173,7 +173,7 @@ pub fn ask<'a>(
     Ask {
         blocks: &plan.blocks,
         block_tokens: tokens(u64::from(routing.block_bytes), ratio),
-        prompt_tokens: whole_tokens(plan.canonical_bytes, ratio),
+        prompt_tokens: prompt_tokens(plan, pool),
         output_tokens: plan.output_tokens,
         conversation: plan.conversation,
         pool: &pool.backends,
@@ -183,6 +183,11 @@ pub fn ask<'a>(
         now: clock::now().millis(),
         random,
     }
+}
+
+/// Tokens of its prompt, estimated.
+pub fn prompt_tokens(plan: &Plan, pool: &Pool) -> u64 {
+    whole_tokens(plan.canonical_bytes, pool.learned.bytes_per_token())
 }
 
 // An estimate: sizes are far below 2^24 blocks' worth, and a rounding error of one token is no error.

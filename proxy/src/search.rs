@@ -19,6 +19,7 @@ use crate::limits::{ATTEMPTS_MAX, SEND_TOGETHER_MAX};
 use crate::metrics::Count;
 use crate::place::{Excluded, Placement, Slot, Unplaced, place};
 use crate::plan::Plan;
+use crate::published::Phase;
 use crate::record::Note;
 use crate::upstream::{Attempt, Failed, Held, Outgoing};
 
@@ -68,6 +69,7 @@ impl Exchange<'_> {
                 Err(Unplaced::ClientGone) => return Found::ClientGone,
                 Err(Unplaced::Answer(situation, decision)) => {
                     self.record.decision = decision.or(self.record.decision.take());
+                    self.to.keep_alive &= self.shard.shared.phase() < Phase::Leaving;
                     return search.give_up(situation);
                 }
             };
@@ -101,6 +103,11 @@ impl Exchange<'_> {
         match attempt.run(backend, &outgoing).await {
             Ok(held) => self.judge(held, placement.slot, pass, search),
             Err(Failed::ClientGone) => Some(Found::ClientGone),
+            Err(_) if self.shard.shared.phase() == Phase::Stopping => {
+                // Every deadline was rung: the backend is not to blame.
+                self.to.keep_alive = false;
+                Some(Found::Answer(Situation::Draining))
+            }
             Err(Failed::Exhausted) => Some(Found::Answer(Situation::NoRoom)),
             Err(Failed::Silent) => {
                 // A long prefill is no failure; on trial silence is no success either.

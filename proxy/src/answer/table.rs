@@ -18,11 +18,11 @@ pub enum Situation {
     NoRoom,
     /// No backend of the model is up.
     NoHealthyBackend,
-    /// The process is going away.
+    /// The process stops, and the request has no reply yet.
     Draining,
     /// No backend serves this model.
     UnknownModel,
-    /// The prompt is larger than any backend can hold.
+    /// The prompt is larger than any backend can hold, and would wait in vain.
     PromptTooLarge,
     /// The body is larger than allowed.
     BodyTooLarge,

@@ -108,3 +108,58 @@ async fn a_request_on_an_idle_connection_during_the_grace_is_served() {
     settled("balancers are told", async || (ready(&process).await == 503).then_some(())).await;
     assert_eq!(kept.ask(CHAT, &chat("again")).await.status, 200);
 }
+
+/// A proxy process before one engine with one slot, which is taken by a stream without end.
+async fn occupied(engine: EngineOptions) -> (SimEngine, Process, Client) {
+    let engine = SimEngine::start(engine).expect("a free port");
+    let text = config_text(&[engine.url()], "[timeouts]\ndrain_grace_ms = 60000\n") + "slots = 1\n";
+    let process = Process::start(TEST, &text).await;
+    settled("it is ready", async || (ready(&process).await == 200).then_some(())).await;
+    let client = process.client().await;
+    (engine, process, client)
+}
+
+/// Waits until `/metrics` has this line.
+async fn counts(process: &Process, line: &str) {
+    settled(line, async || {
+        process.admin("/metrics").await.1.lines().any(|other| other == line).then_some(())
+    })
+    .await;
+}
+
+/// Cuts what is left; what the client is then told.
+async fn told_when_cut(process: &mut Process, client: &mut Client) {
+    process.terminate();
+    settled("it is heard", async || (ready(process).await == 503).then_some(())).await;
+    process.terminate();
+    let reply = client.reply().await;
+    assert_eq!((reply.status, &reply.json()["error"]["code"]), (503, &"draining".into()));
+    assert_eq!(
+        (reply.header("retry-after"), reply.header("connection")),
+        (Some("1"), Some("close"))
+    );
+    assert!(process.ended().await.success());
+}
+
+#[tokio::test]
+async fn a_request_that_still_waits_when_the_rest_is_cut_is_told_to_come_again() {
+    let mut endless = EngineOptions { reply: ReplyLength::fixed(100_000), ..engine(Persona::Vllm) };
+    endless.params.decode_tps = 100.0;
+    let (_engine, mut process, mut first) = occupied(endless).await;
+    first.post(CHAT, &chat_stream("tell me everything")).await;
+    first.sees("data: ").await;
+    let mut second = process.client().await;
+    second.post(CHAT, &chat("may I?")).await;
+    counts(&process, "shearwater_requests_waiting 1").await;
+    told_when_cut(&mut process, &mut second).await;
+}
+
+#[tokio::test]
+async fn a_request_without_a_reply_when_the_rest_is_cut_is_told_to_come_again() {
+    let mut wedged = engine(Persona::Vllm);
+    wedged.faults.wedge = true;
+    let (_engine, mut process, mut client) = occupied(wedged).await;
+    client.post(CHAT, &chat("are you there?")).await;
+    counts(&process, "shearwater_backend_in_flight{backend=\"b0\"} 1").await;
+    told_when_cut(&mut process, &mut client).await;
+}

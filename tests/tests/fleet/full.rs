@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use loadgen::engine::{EngineOptions, Persona, ReplyLength, text_hash};
+use loadgen::engine::{EngineOptions, Faults, Persona, ReplyLength, text_hash};
 use serde_json::{Value, json};
 use tests::harness::{Client, Fleet, Reply, engine, eventually};
 
@@ -251,4 +251,45 @@ async fn llamacpp_whose_pool_ran_out_is_busy_and_not_broken() {
     assert!(fleet.engine("b0").state().overflowed >= 2, "the pool never ran out");
     assert!(fleet.proxy.admits(0), "busy is not broken");
     fleet.proxy.idle().await;
+}
+
+#[tokio::test]
+async fn a_prompt_no_backend_can_ever_hold_is_told_so_instead_of_waiting_and_goes_where_nobody_is()
+{
+    let lines = "kv_tokens = 2000";
+    let fleet = Fleet::limited(vec![endless(Persona::Vllm)], "", lines).await;
+    let (large, waits) = (prose(1, 40_000), prose(2, 10_000));
+    let mut idle = fleet.proxy.client().await;
+    let mut body = chat(&large);
+    body["max_tokens"] = json!(5);
+    assert_eq!(idle.ask(CHAT, &body).await.status, 200, "the engine judges for itself");
+    let (stays, _) = occupy(&fleet, "a long story").await;
+    let reply = fleet.proxy.client().await.ask(CHAT, &body).await;
+    assert_eq!(reply.status, 400, "{}", reply.text());
+    assert_eq!(reply.json()["error"]["code"], "context_length_exceeded");
+    let message = json!({ "model": "sim", "max_tokens": 5,
+        "messages": [{ "role": "user", "content": large }] });
+    let reply = fleet.proxy.client().await.ask("/v1/messages", &message).await;
+    assert_eq!(
+        (reply.status, &reply.json()["error"]["type"]),
+        (400, &json!("invalid_request_error"))
+    );
+    // Larger than the pool by less than the estimate may err: it waits, and goes when it is alone.
+    body = chat(&waits);
+    body["max_tokens"] = json!(5);
+    let mut client = sent(&fleet, CHAT, &body).await;
+    eventually("it waits", || fleet.proxy.waiting() == 1).await;
+    drop(stays);
+    assert_eq!(client.reply().await.status, 200);
+}
+
+#[tokio::test]
+async fn no_prompt_is_too_large_while_one_pool_is_unknown() {
+    let options = vec![EngineOptions { reply: ReplyLength::fixed(8), ..engine(Persona::OpenAi) }];
+    let fleet = Fleet::limited(options, "[routing]\nqueue_wait_ms = 200\n", "slots = 1").await;
+    fleet.engine("b0").set_faults(Faults { wedge: true, ..Faults::default() });
+    let _stays = sent(&fleet, CHAT, &chat("hello")).await;
+    eventually("it is there", || fleet.proxy.in_flight(0) == 1).await;
+    let reply = fleet.proxy.client().await.ask(CHAT, &chat(&prose(1, 400_000))).await;
+    assert_eq!(reply.json()["error"]["code"], "backends_busy", "it waited its time");
 }
