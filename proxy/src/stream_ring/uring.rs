@@ -13,9 +13,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::types::{BufRingEntry, Fd};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
-use crate::limits::{
-    STREAM_BUFFER_BYTES, STREAM_COMPLETIONS, STREAM_RING_ENTRIES,
-};
+use crate::limits::{STREAM_BUFFER_BYTES, STREAM_COMPLETIONS, STREAM_RING_ENTRIES};
 
 const GROUP: u16 = 0;
 
@@ -72,7 +70,13 @@ impl Uring {
     }
 
     /// Sends part of what a receive read, as much as the peer takes at once.
-    pub(super) fn send_buffer(&mut self, fd: RawFd, id: u16, range: std::ops::Range<usize>, key: u64) {
+    pub(super) fn send_buffer(
+        &mut self,
+        fd: RawFd,
+        id: u16,
+        range: std::ops::Range<usize>,
+        key: u64,
+    ) {
         let bytes = self.pool.bytes(id).get(range).unwrap_or_default();
         let flags = libc_flags(true);
         let send = opcode::Send::new(Fd(fd), bytes.as_ptr(), bytes.len() as u32).flags(flags);
@@ -86,7 +90,8 @@ impl Uring {
             self.flights.push(None);
         }
         let part = bytes.get(from..).unwrap_or_default();
-        let send = opcode::Send::new(Fd(fd), part.as_ptr(), part.len() as u32).flags(libc_flags(false));
+        let send =
+            opcode::Send::new(Fd(fd), part.as_ptr(), part.len() as u32).flags(libc_flags(false));
         let entry = send.build().user_data(key);
         if let Some(flight) = self.flights.get_mut(place) {
             *flight = Some(bytes);
@@ -164,7 +169,8 @@ const GETEVENTS: u32 = 1;
 
 fn libc_flags(at_once: bool) -> i32 {
     use rustix::net::SendFlags;
-    let flags = if at_once { SendFlags::NOSIGNAL | SendFlags::DONTWAIT } else { SendFlags::NOSIGNAL };
+    let flags =
+        if at_once { SendFlags::NOSIGNAL | SendFlags::DONTWAIT } else { SendFlags::NOSIGNAL };
     flags.bits() as i32
 }
 
@@ -215,7 +221,8 @@ impl Pool {
 
     fn publish(&mut self) {
         // SAFETY: the tail lies in the first entry's reserved field, aligned to two bytes.
-        let tail = unsafe { &*BufRingEntry::tail(self.entries.as_ptr().cast()).cast::<AtomicU16>() };
+        let tail =
+            unsafe { &*BufRingEntry::tail(self.entries.as_ptr().cast()).cast::<AtomicU16>() };
         // Release: pairs with the kernel's acquire of the tail, so that it sees the entries below it.
         tail.store(self.tail, Ordering::Release);
     }

@@ -5,7 +5,10 @@ use super::{File, Finding, Tree};
 
 /// Files that may hold unsafe code, each with its reason.
 pub const UNSAFE_FILES: [(&str, &str); 2] = [
-    ("proxy/src/socket.rs", "the runtime's stream wants a unique borrow for what only clones a handle"),
+    (
+        "proxy/src/socket.rs",
+        "the runtime's stream wants a unique borrow for what only clones a handle",
+    ),
     ("proxy/src/stream_ring/uring.rs", "a ring's entries and buffers are raw memory"),
 ];
 
