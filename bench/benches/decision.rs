@@ -1,6 +1,6 @@
 //! What a decision costs, step by step: reading the body, fingerprinting, looking up, picking, reserving.
 
-use bench::Bench;
+use bench::{Bench, sample};
 use index::{
     Ask, BackendId, BackendSet, FingerprintKey, Fingerprinter, Fleet, FleetConfig, IndexConfig,
     IndexReader, IndexWriter, Millis, Observation, Picker, PolicyKind, SequenceHash,
@@ -27,32 +27,12 @@ fn main() {
 }
 
 fn head(bench: &Bench) {
-    let bytes = b"POST /v1/messages?beta=true HTTP/1.1\r\nHost: gateway\r\nUser-Agent: claude-cli/2.1\r\nContent-Type: application/json\r\nx-api-key: sk-0123456789abcdef\r\nanthropic-version: 2023-06-01\r\nX-Claude-Code-Session-Id: 11111111-2222-3333-4444-555555555555\r\nContent-Length: 126000\r\n\r\n";
     let mut head = RequestHead::new();
     let limits = HeadLimits { bytes_max: 32 * 1024, ..REQUEST_HEAD };
-    bench.case("head: parse", || match head.parse(bytes, &limits) {
+    bench.case("head: parse", || match head.parse(sample::HEAD, &limits) {
         Ok(Some(consumed)) => consumed as u64,
         _ => 0,
     });
-}
-
-/// A conversation of about `bytes`, with tools and many messages.
-fn chat(bytes: usize) -> String {
-    let tool = |n: usize| serde_json::json!({ "type": "function", "function": { "name": format!("tool_{n}"), "description": "reads a file of the project and returns its lines", "parameters": { "type": "object", "properties": { "path": { "type": "string" } } } } });
-    let mut messages = vec![
-        serde_json::json!({ "role": "system", "content": "You are a careful assistant. ".repeat(40) }),
-    ];
-    let mut size = 0;
-    while size < bytes {
-        let text =
-            format!("Turn {}: what should be done about this line?\n", messages.len()).repeat(25);
-        size += text.len() + 30;
-        let role = if messages.len() % 2 == 1 { "user" } else { "assistant" };
-        messages.push(serde_json::json!({ "role": role, "content": text }));
-    }
-    let tools: Vec<_> = (0..8).map(tool).collect();
-    serde_json::json!({ "messages": messages, "model": "m", "stream": true, "tools": tools })
-        .to_string()
 }
 
 struct Canon(Fingerprinter);
@@ -76,7 +56,7 @@ impl prompt::Canon for Length {
 }
 
 fn body(bench: &Bench, name: &str, bytes: usize) {
-    let body = chat(bytes);
+    let body = sample::chat(bytes);
     let mut scratch = Scratch::default();
     bench.case(&format!("body {name}: read"), || {
         let mut canon = Length(0);
@@ -150,10 +130,7 @@ fn decision(bench: &Bench, backends: u16) {
 }
 
 fn events(bench: &Bench) {
-    let event = format!(
-        "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{}\"}},\"finish_reason\":null}}]}}\n\n",
-        "x".repeat(60)
-    );
+    let event = sample::event();
     let mut scanner = Scanner::new(Dialect::Chat);
     bench.case("event of 200 bytes: scan", || {
         scanner.feed(event.as_bytes());

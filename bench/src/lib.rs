@@ -9,6 +9,7 @@ pub mod arena;
 mod clock;
 mod memory;
 mod output;
+pub mod sample;
 mod spread;
 
 pub use clock::Stopwatch;

@@ -15,7 +15,7 @@ use monoio::buf::{IoBuf, IoBufMut, SliceMut};
 
 use crate::alarm::{Alarm, Raced, within};
 use crate::clock;
-use crate::limits::{PIPELINED_MAX, READ_BUFFER_FIRST, READ_BUFFER_MAX};
+use crate::limits::{PIPELINED_MAX, READ_BUFFER_FIRST, READ_BUFFER_MAX, REQUEST_READ_FIRST};
 use crate::socket::{Peek, Socket};
 use watch::{Seen, Watch};
 
@@ -121,7 +121,8 @@ impl Client {
     /// # Errors
     /// When the client left or the alarm rang.
     pub async fn read_more(&self, buf: Vec<u8>) -> Result<Vec<u8>, ClientLost> {
-        let buf = with_room(buf);
+        let first = buf.capacity() == 0;
+        let buf = if first { Vec::with_capacity(REQUEST_READ_FIRST) } else { with_room(buf) };
         let start = buf.len();
         self.read(buf.slice_mut(start..)).await.map(SliceMut::into_inner)
     }

@@ -5,12 +5,11 @@
 
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use index::Millis;
-use rustix::time::{ClockId, clock_gettime};
 
-static START: OnceLock<u64> = OnceLock::new();
+static START: OnceLock<Instant> = OnceLock::new();
 
 thread_local! {
     /// This thread's last reading.
@@ -35,8 +34,10 @@ impl Micros {
 
 /// Now, monotonic.
 pub fn now() -> Micros {
-    let reading = monotonic();
-    let now = reading.saturating_sub(*START.get_or_init(|| reading));
+    let since = START.get_or_init(Instant::now).elapsed();
+    // Put together here: the library's own way divides numbers of 128 bits.
+    let now =
+        since.as_secs().wrapping_mul(1_000_000).wrapping_add(u64::from(since.subsec_micros()));
     LAST.set(now);
     Micros(now)
 }
@@ -48,13 +49,6 @@ pub fn recent() -> Micros {
         0 => now(),
         last => Micros(last),
     }
-}
-
-/// The system's monotonic clock in microseconds; neither part of it is ever negative.
-fn monotonic() -> u64 {
-    let at = clock_gettime(ClockId::Monotonic);
-    let (s, ns) = (u64::try_from(at.tv_sec).unwrap_or(0), u64::try_from(at.tv_nsec).unwrap_or(0));
-    s.wrapping_mul(1_000_000).wrapping_add(ns / 1_000)
 }
 
 /// Wall-clock milliseconds since 1970, for log lines only.

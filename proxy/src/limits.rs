@@ -29,6 +29,8 @@ pub const DESCRIPTORS_RESERVED: u64 = 256;
 
 /// First size of a connection's read buffer, bytes: several SSE events, one page.
 pub const READ_BUFFER_FIRST: usize = 4 * 1024;
+/// First read of a request: an SDK's head and a chat of 4 KB take one read and not two.
+pub const REQUEST_READ_FIRST: usize = 8 * 1024;
 /// Largest size of a read buffer, bytes. A read that fills its buffer quadruples it up to here, so bulk
 /// bodies move in few reads and token streams keep their page.
 pub const READ_BUFFER_MAX: usize = 64 * 1024;
