@@ -60,6 +60,7 @@ pub struct Shard {
     /// Memory for reading bodies.
     pub scratch: RefCell<prompt::Scratch>,
     /// Heads of replies that are over, for their memory.
+    #[expect(clippy::vec_box, reason = "they come and go as boxes, and only boxes are moved")]
     spare_heads: RefCell<Vec<Box<ResponseHead>>>,
     /// What it may still retry.
     pub retries: RetryBudget,
