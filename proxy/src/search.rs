@@ -14,7 +14,7 @@ use crate::classify::ReplyClass;
 use crate::clock;
 use crate::exchange::Exchange;
 use crate::http::{RequestFraming, Version, write_request_head};
-use crate::limits::{ATTEMPTS_MAX, BREAKER_FAILURES, SEND_TOGETHER_MAX};
+use crate::limits::{ATTEMPTS_MAX, BREAKER_FAILURES};
 use crate::metrics::Count;
 use crate::place::{Excluded, Placement, Slot, Unplaced, place};
 use crate::plan::Plan;
@@ -110,7 +110,7 @@ impl Exchange<'_> {
     /// Decides what a held reply means: it goes to the client, or another backend is tried.
     fn judge(
         &mut self,
-        held: Held,
+        held: Box<Held>,
         slot: Option<Slot>,
         backend: BackendId,
         search: &mut Search,
@@ -125,17 +125,17 @@ impl Exchange<'_> {
                 self.note_broken(search, backend);
                 if self.may_retry(search) {
                     // Kept without its slot: if nothing better comes, the engine's own words are the answer.
-                    search.last = Some((Box::new(held), backend));
+                    search.last = Some((held, backend));
                     return None;
                 }
-                Some(Found::Reply(Box::new(held), slot, backend))
+                Some(Found::Reply(held, slot, backend))
             }
             ReplyClass::Served | ReplyClass::CallersFault => {
                 if let Some(upstream) = self.shard.shared.upstream(backend) {
                     upstream.note_success();
-                    upstream.note_alive(clock::now().millis());
+                    upstream.note_alive(clock::recent().millis());
                 }
-                Some(Found::Reply(Box::new(held), slot, backend))
+                Some(Found::Reply(held, slot, backend))
             }
         }
     }
@@ -181,7 +181,7 @@ impl Exchange<'_> {
 
     fn outgoing<'b>(&self, body: &'b Bytes, backend: BackendId) -> Outgoing<'b> {
         let has_body = self.head.framing() != RequestFraming::None;
-        let mut head = Vec::with_capacity(1024 + body.len().min(SEND_TOGETHER_MAX));
+        let mut head = Vec::with_capacity(1024);
         let upstream = self.shard.shared.upstream(backend);
         let authority = upstream.map_or("", |upstream| &upstream.authority);
         let extra = [
