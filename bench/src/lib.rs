@@ -10,6 +10,7 @@ mod clock;
 mod facts;
 mod memory;
 mod output;
+pub mod sample;
 mod spread;
 
 pub use clock::Stopwatch;

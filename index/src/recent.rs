@@ -83,18 +83,22 @@ const NEVER: u64 = u64::MAX;
 
 /// Recorded depths of a prompt of `len` blocks, deepest first: its end, then powers of two and halfway between them.
 fn rungs(len: usize) -> impl Iterator<Item = usize> {
-    let octaves = (0..usize::BITS - len.leading_zeros()).rev();
-    let steps = octaves.flat_map(|o| [(1 << o) + (1 << o) / 2, 1 << o]);
-    // At 1 both steps of the octave are the same.
-    let below = steps.filter(move |&depth| depth < len);
-    (len > 0).then_some(len).into_iter().chain(
-        below
-            .scan(0, |last, depth| {
-                let fresh = depth != std::mem::replace(last, depth);
-                Some(fresh.then_some(depth))
-            })
-            .flatten(),
-    )
+    std::iter::successors((len > 0).then_some(len), move |&depth| {
+        let next = if depth == len { highest_rung_below(len) } else { next_rung(depth) };
+        (next > 0).then_some(next)
+    })
+}
+
+/// The highest of 1, 2, 3, 4, 6, 8, 12, ... below `len`; 0 when there is none.
+fn highest_rung_below(len: usize) -> usize {
+    let Some(octave) = len.checked_sub(1).and_then(usize::checked_ilog2) else { return 0 };
+    let (power, halfway) = (1 << octave, (1 << octave) + (1 << octave) / 2);
+    if halfway < len { halfway } else { power }
+}
+
+/// The rung below one: three quarters of a power of two, two thirds of one halfway; 0 below 1.
+fn next_rung(rung: usize) -> usize {
+    if rung.is_power_of_two() { rung / 4 * 3 + rung % 4 / 2 } else { rung / 3 * 2 }
 }
 
 /// One entry. Word: bits 0..16 tick, 16..32 backend, 32..64 tag; a tag is never 0, so an empty word is no entry.

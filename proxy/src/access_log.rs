@@ -16,13 +16,14 @@ use std::time::Duration;
 use config::LogFormat;
 use crossbeam::channel::{Receiver, Sender, bounded};
 
+use crate::clock::Stamper;
 use crate::insight::Insight;
-use crate::limits::{LOG_CHUNK_BYTES, LOG_CHUNKS_MAX, LOG_STOP_MS};
+use crate::limits::{LOG_CHUNK_BYTES, LOG_CHUNKS_MAX, LOG_LINE_BYTES, LOG_STOP_MS};
 use crate::published::Upstream;
 use crate::record::Record;
 use sink::Sink;
 
-pub use line::Line;
+pub use line::append as append_line;
 
 /// What happened to the lines so far.
 #[derive(Debug, Default)]
@@ -73,6 +74,7 @@ impl LogCounts {
 #[derive(Debug)]
 pub struct AccessLog {
     format: LogFormat,
+    stamper: Stamper,
     chunk: Vec<u8>,
     lines_in_chunk: u64,
     insight: Arc<Insight>,
@@ -96,8 +98,8 @@ impl AccessLog {
             Some(sink) => Some(Writing::start(sink, Arc::clone(&insight))?),
             None => None,
         };
-        let chunk = Vec::new();
-        Ok(AccessLog { format: log.format, chunk, lines_in_chunk: 0, insight, writing })
+        let (stamper, chunk) = (Stamper::default(), Vec::new());
+        Ok(AccessLog { format: log.format, stamper, chunk, lines_in_chunk: 0, insight, writing })
     }
 
     /// Adds a request's line.
@@ -105,11 +107,11 @@ impl AccessLog {
         if self.writing.is_none() {
             return;
         }
-        let line = Line::of(record, wall_ms, upstreams);
-        match self.format {
-            LogFormat::Json => line.append_json(&mut self.chunk),
-            LogFormat::Text => line.append_text(&mut self.chunk),
+        if self.chunk.capacity() == 0 {
+            // Whole at once: a chunk is a few hundred lines, and growing copies them again and again.
+            self.chunk.reserve(LOG_CHUNK_BYTES + LOG_LINE_BYTES);
         }
+        append_line(&mut self.chunk, self.format, &mut self.stamper, record, wall_ms, upstreams);
         self.lines_in_chunk += 1;
         LogCounts::add(&self.insight.log.lines, 1);
         if self.chunk.len() >= LOG_CHUNK_BYTES {

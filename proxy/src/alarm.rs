@@ -7,7 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -41,6 +41,14 @@ impl Alarm {
 
     fn has_rung(&self) -> bool {
         self.due_ms.get() == 0
+    }
+
+    fn poll<T>(&self, cx: &Context<'_>) -> Poll<Raced<T>> {
+        if self.has_rung() {
+            return Poll::Ready(Raced::Late);
+        }
+        self.register(cx.waker());
+        Poll::Pending
     }
 
     fn register(&self, waker: &Waker) {
@@ -109,20 +117,24 @@ pub enum Raced<T> {
 
 /// Runs `op` until it finishes or `alarm` rings. After `Late` the operation has been dropped: use only
 /// where the connection is closed then, or where the operation is safe to drop.
-pub async fn within<F: Future>(alarm: &Alarm, op: F) -> Raced<F::Output> {
-    let never = pin!(std::future::pending::<()>());
-    race(alarm, never, op).await
+/// Both are lent pinned, so that neither is moved.
+pub fn within<'a, F: Future>(
+    alarm: &'a Alarm,
+    mut op: Pin<&'a mut F>,
+) -> impl Future<Output = Raced<F::Output>> + use<'a, F> {
+    std::future::poll_fn(move |cx: &mut Context<'_>| match op.as_mut().poll(cx) {
+        Poll::Ready(value) => Poll::Ready(Raced::Done(value)),
+        Poll::Pending => alarm.poll(cx),
+    })
 }
 
 /// As [`within`], also ending with `Gone` when `gone` finishes. `gone` is lent, so that one watch
 /// serves a whole request.
-pub async fn race<F: Future, W: Future<Output = ()>>(
-    alarm: &Alarm,
-    gone: Pin<&mut W>,
-    op: F,
-) -> Raced<F::Output> {
-    let mut op = pin!(op);
-    let mut gone = gone;
+pub fn race<'a, F: Future, W: Future<Output = ()>>(
+    alarm: &'a Alarm,
+    mut gone: Pin<&'a mut W>,
+    mut op: Pin<&'a mut F>,
+) -> impl Future<Output = Raced<F::Output>> + use<'a, F, W> {
     std::future::poll_fn(move |cx: &mut Context<'_>| {
         if let Poll::Ready(value) = op.as_mut().poll(cx) {
             return Poll::Ready(Raced::Done(value));
@@ -130,13 +142,8 @@ pub async fn race<F: Future, W: Future<Output = ()>>(
         if gone.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Raced::Gone);
         }
-        if alarm.has_rung() {
-            return Poll::Ready(Raced::Late);
-        }
-        alarm.register(cx.waker());
-        Poll::Pending
+        alarm.poll(cx)
     })
-    .await
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 //! The fingerprint needs all of it, a retry needs it again, and an upstream that never sees half a body
 //! cannot be desynchronised by one. A declared length alone reserves little memory.
 
-use monoio::buf::IoBufMut;
+use monoio::buf::{IoBufMut, SliceMut};
 
-use crate::alarm::{Raced, within};
 use crate::client::{Client, ClientLost};
 use crate::clock;
 use crate::http::{ChunkedReader, RequestFraming};
@@ -80,12 +79,8 @@ async fn read_into(
         body.reserve_exact((length - start).min(BODY_RESERVE_MAX.max(start)));
     }
     let end = body.capacity().min(length);
-    client.alarm.set(clock::now().millis(), idle_ms);
-    match within(&client.alarm, client.socket.read(body.slice_mut(start..end))).await {
-        Raced::Done((Ok(count), slice)) if count > 0 => Ok(slice.into_inner()),
-        Raced::Late => Err(BodyError::Lost(ClientLost::Stalled)),
-        Raced::Done(_) | Raced::Gone => Err(BodyError::Lost(ClientLost::Gone)),
-    }
+    client.alarm.set(clock::recent().millis(), idle_ms);
+    client.read(body.slice_mut(start..end)).await.map(SliceMut::into_inner).map_err(BodyError::Lost)
 }
 
 async fn read_chunked(client: &Client, bounds: BodyBounds) -> Result<Vec<u8>, BodyError> {
@@ -110,7 +105,7 @@ async fn read_chunked(client: &Client, bounds: BodyBounds) -> Result<Vec<u8>, Bo
             return Ok(body);
         }
         raw.clear();
-        client.alarm.set(clock::now().millis(), bounds.idle_ms);
+        client.alarm.set(clock::recent().millis(), bounds.idle_ms);
         raw = client.read_more(raw).await.map_err(BodyError::Lost)?;
     }
 }

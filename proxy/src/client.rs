@@ -1,18 +1,23 @@
 //! The client's side of a connection: its socket, its deadline and what it sent ahead.
 //!
 //! While a request is served nobody reads from the client, yet its leaving must be noticed at once and
-//! its pipelined bytes must not be lost. The watch here does both without a pending read, so it may be
-//! dropped at any time. It never interprets a byte.
+//! its pipelined bytes must not be lost. The watch here does both without a pending read, so waiting for it
+//! may be given up at any time. It never interprets a byte.
 
-use std::cell::RefCell;
+mod watch;
+
+use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Poll, ready};
 
-use monoio::buf::{IoBuf, IoBufMut};
+use monoio::buf::{IoBuf, IoBufMut, SliceMut};
 
 use crate::alarm::{Alarm, Raced, within};
 use crate::clock;
-use crate::limits::{PIPELINED_MAX, READ_BUFFER_FIRST, READ_BUFFER_MAX};
+use crate::limits::{PIPELINED_MAX, READ_BUFFER_FIRST, READ_BUFFER_MAX, REQUEST_READ_FIRST};
 use crate::socket::{Peek, Socket};
+use watch::{Seen, Watch};
 
 /// Why a client cannot be served any further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,26 +32,51 @@ pub enum ClientLost {
 #[derive(Debug)]
 pub struct Client {
     /// The connection.
-    pub socket: Socket,
+    pub socket: Rc<Socket>,
     /// The deadline of whatever is being done with it or for it.
     pub alarm: Rc<Alarm>,
     inbox: RefCell<Vec<u8>>,
+    watch: Watch,
+    reads: Cell<u64>,
 }
 
 impl Client {
     /// A client that has sent nothing yet.
     pub fn new(socket: Socket, alarm: Rc<Alarm>) -> Client {
-        Client { socket, alarm, inbox: RefCell::new(Vec::new()) }
+        let socket = Rc::new(socket);
+        let watch = Watch::new(Rc::clone(&socket));
+        Client { socket, alarm, inbox: RefCell::new(Vec::new()), watch, reads: Cell::new(0) }
     }
 
     /// Finishes when the client has left. Takes in what it pipelines, up to a bound; beyond it the
     /// kernel's window holds the client back and its leaving shows at the next write.
-    pub async fn left(&self) {
-        while self.socket.readable().await.is_ok() && self.take_in() {
-            if self.inbox.borrow().len() >= PIPELINED_MAX {
-                std::future::pending::<()>().await;
+    pub fn left(&self) -> impl Future<Output = ()> + '_ {
+        let mut full = false;
+        std::future::poll_fn(move |cx| {
+            while !full {
+                if ready!(self.watch.poll(cx)) == Seen::Failure || !self.take_in() {
+                    return Poll::Ready(());
+                }
+                full = self.inbox.borrow().len() >= PIPELINED_MAX;
             }
-        }
+            Poll::Pending
+        })
+    }
+
+    /// Waits, between requests, until there is something to read; false when there never will be.
+    pub async fn has_more(&self) -> bool {
+        std::future::poll_fn(|cx| {
+            loop {
+                match ready!(self.watch.poll(cx)) {
+                    Seen::Something => return Poll::Ready(true),
+                    Seen::Failure => return Poll::Ready(false),
+                    Seen::Perhaps if !self.take_in() => return Poll::Ready(false),
+                    Seen::Perhaps if !self.inbox_is_empty() => return Poll::Ready(true),
+                    Seen::Perhaps => {}
+                }
+            }
+        })
+        .await
     }
 
     fn take_in(&self) -> bool {
@@ -91,13 +121,30 @@ impl Client {
     /// # Errors
     /// When the client left or the alarm rang.
     pub async fn read_more(&self, buf: Vec<u8>) -> Result<Vec<u8>, ClientLost> {
-        let buf = with_room(buf);
+        let first = buf.capacity() == 0;
+        let buf = if first { Vec::with_capacity(REQUEST_READ_FIRST) } else { with_room(buf) };
         let start = buf.len();
-        match within(&self.alarm, self.socket.read(buf.slice_mut(start..))).await {
-            Raced::Done((Ok(count), slice)) if count > 0 => Ok(slice.into_inner()),
+        self.read(buf.slice_mut(start..)).await.map(SliceMut::into_inner)
+    }
+
+    /// Reads once into `buf`. The deadline is whatever the alarm was set to.
+    ///
+    /// # Errors
+    /// As [`Client::read_more`].
+    pub async fn read<B: IoBufMut>(&self, buf: B) -> Result<B, ClientLost> {
+        let read = within(&self.alarm, pin!(self.socket.read(buf))).await;
+        self.watch.note_read();
+        self.reads.set(self.reads.get() + 1);
+        match read {
+            Raced::Done((Ok(count), buf)) if count > 0 => Ok(buf),
             Raced::Late => Err(ClientLost::Stalled),
             Raced::Done(_) | Raced::Gone => Err(ClientLost::Gone),
         }
+    }
+
+    /// How often was read from it, to tell whether something had to be waited for.
+    pub fn reads(&self) -> u64 {
+        self.reads.get()
     }
 
     /// Writes all of `buf` and hands it back. A client that takes nothing for `stall_ms` is lost.
@@ -105,8 +152,8 @@ impl Client {
     /// # Errors
     /// When the client left or does not read.
     pub async fn write<B: IoBuf>(&self, buf: B, stall_ms: u64) -> Result<B, ClientLost> {
-        self.alarm.set(clock::now().millis(), stall_ms);
-        match within(&self.alarm, self.socket.write_all(buf)).await {
+        self.alarm.set(clock::recent().millis(), stall_ms);
+        match within(&self.alarm, pin!(self.socket.write_all(buf))).await {
             Raced::Done((Ok(()), buf)) => Ok(buf),
             Raced::Late => Err(ClientLost::Stalled),
             Raced::Done(_) | Raced::Gone => Err(ClientLost::Gone),

@@ -27,12 +27,30 @@ pub enum Source {
 }
 
 /// A conversation's id, before hashing.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ConversationId<'r> {
     /// Where it was found; ids of different sources never meet.
     pub source: Source,
-    id: Cow<'r, [u8]>,
+    id: Id<'r>,
     agent: &'r [u8],
+}
+
+/// What identifies it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Id<'r> {
+    /// Bytes a client sent.
+    Sent(&'r [u8]),
+    /// A digest of ours.
+    Digest([u8; 8]),
+}
+
+impl Id<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Id::Sent(bytes) => bytes,
+            Id::Digest(bytes) => bytes,
+        }
+    }
 }
 
 impl std::fmt::Debug for ConversationId<'_> {
@@ -43,13 +61,13 @@ impl std::fmt::Debug for ConversationId<'_> {
 }
 
 impl ConversationId<'_> {
-    /// Bytes to hash: unlike for any two different ids, whatever they contain.
-    pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![self.source as u8];
-        bytes.extend_from_slice(&(self.id.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(&self.id);
+    /// Appends the bytes to hash: unlike for any two different ids, whatever they contain.
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        let id = self.id.bytes();
+        bytes.push(self.source as u8);
+        bytes.extend_from_slice(&(id.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(id);
         bytes.extend_from_slice(self.agent);
-        bytes
     }
 }
 
@@ -77,7 +95,7 @@ pub fn id<'r>(
     prompt: Option<&'r Prompt<'_>>,
 ) -> Option<ConversationId<'r>> {
     let header = |name: &str| get(name).filter(|id| is_fit(id));
-    let found = |source, id: &'r [u8], agent| ConversationId { source, id: id.into(), agent };
+    let found = |source, id: &'r [u8], agent| ConversationId { source, id: Id::Sent(id), agent };
     if let Some(id) = configured.and_then(header) {
         return Some(found(Source::Configured, id, b""));
     }
@@ -97,11 +115,8 @@ pub fn id<'r>(
         return Some(found(Source::UserId, id, b""));
     }
     let digest = prompt.head_digest()?;
-    Some(ConversationId {
-        source: Source::Head,
-        id: digest.to_le_bytes().to_vec().into(),
-        agent: b"",
-    })
+    let id = Id::Digest(digest.to_le_bytes());
+    Some(ConversationId { source: Source::Head, id, agent: b"" })
 }
 
 /// What the caller identifies itself with; empty for callers that do not.
@@ -131,7 +146,9 @@ mod tests {
     }
 
     fn bytes(headers: &[(&str, &str)], body: &str) -> Vec<u8> {
-        with(headers, body, |id| id.expect("there is an id").bytes())
+        let mut bytes = Vec::new();
+        with(headers, body, |id| id.expect("there is an id").append_to(&mut bytes));
+        bytes
     }
 
     fn with<R>(

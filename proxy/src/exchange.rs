@@ -9,7 +9,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use index::BackendId;
 
-use crate::answer::{self, Situation};
+use crate::answer::{self, RequestId, Situation};
 use crate::api::Api;
 use crate::body::{self, BodyBounds, BodyError};
 use crate::client::{Client, ClientLost};
@@ -42,7 +42,7 @@ pub(crate) struct Exchange<'s> {
     pub(crate) head: &'s RequestHead,
     pub(crate) api: Api,
     pub(crate) to: Downstream,
-    pub(crate) request_id: String,
+    pub(crate) request_id: RequestId,
     pub(crate) record: Box<Record>,
 }
 
@@ -59,7 +59,7 @@ impl<'s> Exchange<'s> {
             head,
             api,
             to: Downstream { version: head.version(), keep_alive },
-            request_id: answer::request_id(id),
+            request_id: RequestId::of(id),
             record: Box::new(new_record(shard, head, api, id)),
         }
     }
@@ -69,7 +69,6 @@ impl<'s> Exchange<'s> {
             Ok(body) => body,
             Err(error) => return self.without_body(error).await,
         };
-        self.record.times.body = Some(clock::now());
         self.record.request_bytes = body.len() as u64;
         if self.api == Api::Models {
             return self.list_models().await;
@@ -90,7 +89,17 @@ impl<'s> Exchange<'s> {
         plan::plan(&mut views, self.api, &|name| self.head.header(name), body)
     }
 
+    /// Reads the body and notes when it was whole.
     async fn read_body(&mut self) -> Result<Vec<u8>, BodyError> {
+        let reads = self.client.reads();
+        let body = self.read_framed().await?;
+        // A body that came with its head was whole at the same moment.
+        let waited = self.client.reads() != reads;
+        self.record.times.body = Some(if waited { clock::now() } else { self.record.times.head });
+        Ok(body)
+    }
+
+    async fn read_framed(&mut self) -> Result<Vec<u8>, BodyError> {
         let config = &self.shard.shared.config;
         let framing = self.head.framing();
         let bytes_max = config.limits.body_bytes_max;
@@ -130,7 +139,7 @@ impl<'s> Exchange<'s> {
     /// Answers by ourselves. The record says so.
     async fn answer(&mut self, situation: Situation) -> Next {
         let head_only = self.head.method_bytes() == b"HEAD";
-        let answer = answer::own(situation, self.api.dialect(), &self.request_id);
+        let answer = answer::own(situation, self.api.dialect(), self.request_id.as_str());
         self.record.status = answer.status;
         let callers = answer::status::is_callers(answer.status);
         self.record.end = if callers { End::Refused } else { End::OwnAnswer };
@@ -147,7 +156,7 @@ impl<'s> Exchange<'s> {
             let routes = routes.load();
             let body = if anthropic { &routes.models_anthropic } else { &routes.models_openai };
             let head_only = self.head.method_bytes() == b"HEAD";
-            answer::write_models(&mut out, body, self.to, &self.request_id, head_only);
+            answer::write_models(&mut out, body, self.to, self.request_id.as_str(), head_only);
         }
         self.record.status = answer::status::OK;
         self.record.end = End::Complete;
@@ -177,7 +186,7 @@ impl<'s> Exchange<'s> {
         drop(body);
         self.record.blocks = plan.blocks;
         match found {
-            Found::Reply(held, slot, backend) => self.relay(*held, slot, backend, gone).await,
+            Found::Reply(held, slot, backend) => self.relay(held, slot, backend, gone).await,
             Found::Answer(situation) => self.answer(situation).await,
             Found::ClientGone => {
                 self.record.end = End::ClientGone;
@@ -188,27 +197,28 @@ impl<'s> Exchange<'s> {
 
     async fn relay<W: Future<Output = ()>>(
         &mut self,
-        held: Held,
+        mut held: Box<Held>,
         slot: Option<Slot>,
         backend: BackendId,
         gone: Pin<&mut W>,
     ) -> Next {
-        let Held { socket, head, mut reply, raw, moments } = held;
-        self.note_moments(moments);
+        let raw = std::mem::take(&mut held.raw);
+        let Held { socket, head, reply, moments, .. } = &mut *held;
+        self.note_moments(*moments);
         self.record.status = head.status();
         self.record.streamed = reply.is_event_stream();
         let framing = self.to.framing_for(head.framing());
         if framing == crate::http::ReplyFraming::UntilClose {
             self.to.keep_alive = false;
         }
-        let out = self.reply_head(&head, backend, framing);
+        let out = self.reply_head(head, &raw, backend, framing);
         let relay = Relay {
             shard: self.shard,
             client: self.client,
             gone,
-            upstream: &socket,
+            upstream: socket,
             backend,
-            reply: &mut reply,
+            reply,
             framing,
             dialect: self.api.dialect(),
             bytes: 0,
@@ -217,17 +227,19 @@ impl<'s> Exchange<'s> {
         drop(slot);
         self.record.events = reply.events();
         self.record.usage = reply.usage();
-        self.pool(socket, &head, backend, &relayed, self.record.streamed);
+        self.pool(*held, backend, &relayed);
         self.note_end(relayed)
     }
 
     fn reply_head(
         &self,
         head: &crate::http::ResponseHead,
+        held: &[u8],
         backend: BackendId,
         framing: crate::http::ReplyFraming,
     ) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1024);
+        // What is held goes out behind it in one piece.
+        let mut out = Vec::with_capacity(1024 + held.len());
         let name = self.shard.shared.upstream(backend).map_or("", |upstream| &upstream.name);
         let extra = [
             ("x-shearwater-backend", name.as_bytes()),
@@ -239,16 +251,10 @@ impl<'s> Exchange<'s> {
     }
 
     /// Keeps the upstream connection if nothing speaks against using it again.
-    fn pool(
-        &self,
-        socket: crate::socket::Socket,
-        head: &crate::http::ResponseHead,
-        backend: BackendId,
-        relayed: &Relayed,
-        streamed: bool,
-    ) {
+    fn pool(&self, held: Held, backend: BackendId, relayed: &Relayed) {
+        let Held { socket, head, .. } = held;
         let Some(upstream) = self.shard.shared.upstream(backend) else { return };
-        let kept = !streamed || upstream.kind().keeps_connection_after_stream();
+        let kept = !self.record.streamed || upstream.kind().keeps_connection_after_stream();
         if relayed.upstream_reusable
             && kept
             && head.keep_alive()
@@ -259,8 +265,9 @@ impl<'s> Exchange<'s> {
             let theirs = head
                 .keep_alive_timeout_s()
                 .map_or(u64::MAX, |s| u64::from(s.saturating_sub(1)) * 1000);
-            self.shard.pools.put(backend, socket, clock::now().millis(), ours.min(theirs));
+            self.shard.pools.put(backend, socket, clock::recent().millis(), ours.min(theirs));
         }
+        self.shard.keep_head(head);
     }
 
     fn note_moments(&mut self, moments: Moments) {
@@ -313,13 +320,14 @@ fn bounded(text: &str, bytes_max: usize) -> Box<str> {
 }
 
 fn new_record(shard: &Shard, head: &RequestHead, api: Api, request_id: u64) -> Record {
-    let path = String::from_utf8_lossy(head.path());
+    // A target of other bytes was refused; nothing is lost here.
+    let path = str::from_utf8(head.path()).unwrap_or_default();
     Record {
         request_id,
         shard: shard.number,
         api,
         method: method_name(head.method()),
-        path: bounded(&path, PATH_BYTES_MAX),
+        path: bounded(path, PATH_BYTES_MAX),
         model: None,
         backend: None,
         status: 0,

@@ -49,14 +49,14 @@ pub struct Explained {
 }
 
 impl Explained {
-    /// What a record says; `None` when nothing was decided for it.
-    pub fn of(record: &Record, wall_ms: u64) -> Option<Explained> {
-        let decision = record.decision.clone()?;
+    /// What a record says, its decision and model taken out of it; `None` when nothing was decided for it.
+    pub fn take(record: &mut Record, wall_ms: u64) -> Option<Explained> {
+        let decision = record.decision.take()?;
         Some(Explained {
             request_id: record.request_id,
             wall_ms,
             api: record.api.name(),
-            model: record.model.clone(),
+            model: record.model.take(),
             backend: record.backend,
             status: record.status,
             end: record.end.name(),
@@ -73,7 +73,7 @@ impl Explained {
     /// As shown at the admin address.
     pub fn json(&self, upstreams: &[Upstream]) -> Value {
         json!({
-            "request_id": answer::request_id(self.request_id),
+            "request_id": answer::RequestId::of(self.request_id).as_str(),
             "time": clock::rfc3339(self.wall_ms),
             "api": self.api,
             "model": self.model,

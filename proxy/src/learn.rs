@@ -6,6 +6,7 @@
 //! none. It touches no socket of a request.
 
 mod budget;
+mod counting;
 mod evidence;
 pub mod tally;
 
@@ -21,12 +22,14 @@ use std::time::Duration;
 use index::{BackendId, IndexWriter, Millis, Observation};
 
 use crate::access_log::AccessLog;
-use crate::clock::{self, Micros};
+use crate::clock::{self, Micros, Wall};
 use crate::explain::Explained;
 use crate::insight::{IndexFigures, Insight};
 use crate::limits::{LEARN_BATCH_MAX, LEARN_CHORES_MS, LEARN_PAUSE_MAX_MS, LEARN_PAUSE_MIN_MS};
-use crate::published::{Learned, Published};
+use crate::published::{Learned, Published, Routes};
 use crate::record::{Note, Record};
+use arc_swap::{ArcSwap, Cache};
+use counting::Counting;
 use evidence::{Lesson, Scale};
 
 /// The running learn thread.
@@ -76,6 +79,11 @@ struct Learner {
     writer: IndexWriter,
     insight: Arc<Insight>,
     log: AccessLog,
+    counting: Counting,
+    /// Its view of models and pools.
+    routes: Cache<&'static ArcSwap<Routes>, Arc<Routes>>,
+    /// This turn's wall-clock time.
+    wall: Wall,
     /// Blocks each backend was last given.
     budgets: Vec<u64>,
     figures: IndexFigures,
@@ -90,8 +98,18 @@ impl Learner {
         log: AccessLog,
     ) -> Learner {
         let budgets = vec![0; shared.upstreams.len()];
-        let figures = IndexFigures::default();
-        Learner { shared, writer, insight, log, budgets, figures, chores_at: Millis(0) }
+        Learner {
+            shared,
+            writer,
+            counting: Counting::new(&insight.tally, &shared.upstreams),
+            insight,
+            log,
+            routes: Cache::new(&shared.routes),
+            wall: Wall::now(),
+            budgets,
+            figures: IndexFigures::default(),
+            chores_at: Millis(0),
+        }
     }
 
     fn run(&mut self, stopping: &AtomicBool) {
@@ -118,6 +136,7 @@ impl Learner {
     /// One look at the queue: how many notes were taken in.
     fn turn(&mut self) -> usize {
         let ordered = self.obey();
+        self.wall = Wall::now();
         let mut taken = 0;
         while taken < LEARN_BATCH_MAX {
             let Some(note) = self.shared.notes.pop() else { break };
@@ -140,7 +159,7 @@ impl Learner {
         let began = clock::now();
         self.writer.publish(now);
         self.figures.published += 1;
-        self.insight.tally.published(clock::now().since(began));
+        self.counting.published(clock::now().since(began));
     }
 
     /// Forgets backends whose engines restarted. True when any did.
@@ -163,18 +182,16 @@ impl Learner {
                     self.writer.apply(Observation::Stored { backend, blocks, at: at.millis() });
                 }
             }
-            Note::Ended(record) => self.ended(*record),
+            Note::Ended(record) => self.ended(record),
         }
     }
 
-    fn ended(&mut self, mut record: Record) {
-        let age_ms = clock::now().since(record.times.end) / 1000;
-        let wall_ms = clock::wall_millis().saturating_sub(age_ms);
+    fn ended(&mut self, mut record: Box<Record>) {
+        let wall_ms = self.wall.of(record.times.end);
         self.log.add(&record, wall_ms, &self.shared.upstreams);
         let lesson = self.learn(&mut record);
-        let name = record.backend.and_then(|id| self.shared.upstream(id)).map_or("", |up| &up.name);
-        self.insight.tally.ended(&record, name, lesson_shortfall(lesson));
-        if let Some(explained) = Explained::of(&record, wall_ms) {
+        self.counting.ended(&record, lesson_shortfall(lesson));
+        if let Some(explained) = Explained::take(&mut record, wall_ms) {
             self.insight.decisions.push(explained);
         }
     }
@@ -187,25 +204,23 @@ impl Learner {
         {
             upstream.note_alive(record.times.end.millis());
         }
+        let routes = self.routes.load();
+        let pool = record.model.as_deref().and_then(|model| routes.pools.get(model));
+        let (known, all) = (pool.map(|pool| &*pool.learned), &*routes.all.learned);
         // Judged by what was known before it: its own density must not vouch for itself.
-        let scale = self.scale(record, backend);
+        let scale = Scale {
+            page_tokens: self.insight.backend(backend).map_or(1, |seen| seen.page_tokens()),
+            block_bytes: self.shared.config.routing.block_bytes,
+            bytes_per_token_milli: known.unwrap_or(all).bytes_per_token_milli(),
+        };
         let lesson = evidence::lesson(record, scale);
-        self.measure(record, backend, scale);
+        measure(&mut self.writer, record, backend, scale);
         if evidence::succeeded(record) {
-            self.learn_ratio(record);
+            learn_ratio(record, known, all);
         }
         let blocks = std::mem::take(&mut record.blocks);
         self.apply(lesson, backend, blocks, record.times.end);
         lesson
-    }
-
-    /// What the engine had cached teaches how much it can hold.
-    fn measure(&mut self, record: &Record, backend: BackendId, scale: Scale) {
-        let (cached, placed) = (evidence::cached(record, scale), record.times.placed);
-        if let (Some((least, most)), Some(placed)) = (cached, placed) {
-            let (blocks, routed_at) = (record.blocks.clone(), placed.millis());
-            self.writer.apply(Observation::Cached { backend, blocks, least, most, routed_at });
-        }
     }
 
     fn apply(
@@ -238,27 +253,6 @@ impl Learner {
             // It has computed the whole prompt meanwhile.
             self.writer.apply(Observation::Stored { backend, blocks, at });
         }
-    }
-
-    fn scale(&self, record: &Record, backend: BackendId) -> Scale {
-        let routes = self.shared.routes.load();
-        let pool = record.model.as_deref().and_then(|model| routes.pools.get(model));
-        Scale {
-            page_tokens: self.insight.backend(backend).map_or(1, |seen| seen.page_tokens()),
-            block_bytes: self.shared.config.routing.block_bytes,
-            bytes_per_token_milli: pool.unwrap_or(&routes.all).learned.bytes_per_token_milli(),
-        }
-    }
-
-    fn learn_ratio(&self, record: &Record) {
-        let tokens = record.usage.as_ref().map(|usage| usage.prompt_tokens);
-        let Some(tokens) = tokens.filter(|_| record.canonical_bytes > 0) else { return };
-        let routes = self.shared.routes.load();
-        let pool = record.model.as_deref().and_then(|model| routes.pools.get(model));
-        if let Some(pool) = pool {
-            pool.learned.learn(record.canonical_bytes, tokens);
-        }
-        routes.all.learned.learn(record.canonical_bytes, tokens);
     }
 
     /// What is done once a second.
@@ -310,6 +304,24 @@ impl Learner {
 
     fn close(self) {
         self.log.close();
+    }
+}
+
+/// What the engine had cached teaches how much it can hold.
+fn measure(writer: &mut IndexWriter, record: &Record, backend: BackendId, scale: Scale) {
+    let (cached, placed) = (evidence::cached(record, scale), record.times.placed);
+    if let (Some((least, most)), Some(placed)) = (cached, placed) {
+        let (blocks, routed_at) = (record.blocks.clone(), placed.millis());
+        writer.apply(Observation::Cached { backend, blocks, least, most, routed_at });
+    }
+}
+
+/// Lets a reply's figures move what is known of its model's tokens, and of everybody's.
+fn learn_ratio(record: &Record, known: Option<&Learned>, all: &Learned) {
+    let tokens = record.usage.as_ref().map(|usage| usage.prompt_tokens);
+    let Some(tokens) = tokens.filter(|_| record.canonical_bytes > 0) else { return };
+    for learned in known.into_iter().chain([all]) {
+        learned.learn(record.canonical_bytes, tokens);
     }
 }
 

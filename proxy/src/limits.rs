@@ -8,6 +8,10 @@ use crate::http::{ChunkLimits, HeadLimits};
 /// How often a shard looks at its deadlines, ms. Timeouts are seconds, so this is exact enough, and 20
 /// wake-ups a second cost nothing measurable.
 pub const TICK_MS: u64 = 50;
+/// Heads of past replies whose memory a shard keeps: as many as begin within a turn of its loop.
+pub const SPARE_HEADS_MAX: usize = 64;
+/// A head that grew beyond this gives its memory back; usual ones take a tenth.
+pub const SPARE_HEAD_BYTES_MAX: usize = 8 * 1024;
 /// How often a shard looks at its idle upstream connections, ms: an engine's close is noticed within
 /// this, and again when the connection is taken.
 pub const POOL_SWEEP_MS: u64 = 250;
@@ -32,6 +36,8 @@ pub const DESCRIPTORS_RESERVED: u64 = 256;
 
 /// First size of a connection's read buffer, bytes: several SSE events, one page.
 pub const READ_BUFFER_FIRST: usize = 4 * 1024;
+/// First read of a request: an SDK's head and a chat of 4 KB take one read and not two.
+pub const REQUEST_READ_FIRST: usize = 8 * 1024;
 /// Largest size of a read buffer, bytes. A read that fills its buffer quadruples it up to here, so bulk
 /// bodies move in few reads and token streams keep their page.
 pub const READ_BUFFER_MAX: usize = 64 * 1024;
@@ -143,6 +149,8 @@ pub const SHORTFALL_TOLERANCE_DIVISOR: u64 = 16;
 
 /// Bytes of log lines collected before they are handed to the writing thread.
 pub const LOG_CHUNK_BYTES: usize = 64 * 1024;
+/// Room for the line that fills a chunk; real ones are below 1 KiB, and a longer one only grows its chunk.
+pub const LOG_LINE_BYTES: usize = 1024;
 /// Chunks waiting for a slow disk or pipe; beyond it lines are dropped and counted.
 pub const LOG_CHUNKS_MAX: usize = 64;
 /// How long stopping waits for the log's last lines, ms; a stuck pipe must not keep the process.

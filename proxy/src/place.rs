@@ -3,7 +3,7 @@
 //! The decision itself is the index crate's; this module brings it its inputs and does the waiting. A
 //! slot is always held before anything is sent, and given back exactly once, by dropping [`Slot`].
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,7 +28,7 @@ impl Slot {
     /// The first token came: the prefill work is done and no longer counts.
     pub fn prefill_done(&self) {
         if let Some(reservation) = &self.reservation {
-            reservation.prefill_done_at(clock::now().millis());
+            reservation.prefill_done_at(clock::recent().millis());
         }
     }
 }
@@ -137,7 +137,7 @@ pub async fn place<W: Future<Output = ()>>(
             pause = pause.min(excluded.busy_until.since(clock::now()).div_ceil(1000).max(1));
         }
         alarm.set(clock::now().millis(), pause);
-        if race(alarm, gone.as_mut(), place.ticket.called()).await == Raced::Gone {
+        if race(alarm, gone.as_mut(), pin!(place.ticket.called())).await == Raced::Gone {
             return Err(Unplaced::ClientGone);
         }
         if shard.shared.phase() == Phase::Stopping {
@@ -178,7 +178,8 @@ fn try_place(
     if !plan.reserves {
         return any_backend(shard, &pool.backends, excluded).ok_or((Full::Never, None));
     }
-    let ask = plan::ask(shard.shared, plan, pool, excluded, waited_ms, shard.random());
+    let now = clock::recent().millis();
+    let ask = plan::ask(shard.shared, plan, pool, excluded, waited_ms, now, shard.random());
     let prompt_tokens = ask.prompt_tokens;
     let mut reader = shard.reader.borrow_mut();
     let picked = shard.picker.borrow_mut().pick(&shard.shared.fleet, reader.load(), &ask);

@@ -5,11 +5,12 @@
 
 use std::borrow::Cow;
 
-use index::{Ask, BackendSet, ConversationKey, Fingerprinter, SequenceHash, conversation_key};
+use index::{
+    Ask, BackendSet, ConversationKey, Fingerprinter, Millis, SequenceHash, conversation_key,
+};
 
 use crate::answer::Situation;
 use crate::api::Api;
-use crate::clock;
 use crate::conversation;
 use crate::encoding::{self, Decoded, EncodingError};
 use crate::prompt::{self, Canon, Prompt};
@@ -143,6 +144,9 @@ fn output_tokens(shared: &Published, asked: Option<u64>, choices: u32) -> u64 {
     each.min(u64::from(routing.output_tokens_cap)).saturating_mul(u64::from(choices))
 }
 
+/// Room for the usual id with its source and length: UUIDs have 36 bytes.
+const CONVERSATION_BYTES_USUAL: usize = 64;
+
 /// Whose conversation it is, scoped by the caller's credential, so that callers cannot steer each other.
 fn conversation_of<'h>(
     shared: &Published,
@@ -151,11 +155,11 @@ fn conversation_of<'h>(
 ) -> Option<ConversationKey> {
     let configured = shared.config.routing.session_header.as_deref();
     let id = conversation::id(configured, &|name| get(name), prompt)?;
-    let mut bytes = id.bytes();
+    let model = prompt.and_then(|prompt| prompt.model.as_deref()).unwrap_or_default();
+    let mut bytes = Vec::with_capacity(CONVERSATION_BYTES_USUAL + model.len());
+    id.append_to(&mut bytes);
     // One client session may use several models, and each of them has a home of its own.
-    bytes.extend_from_slice(
-        prompt.and_then(|prompt| prompt.model.as_deref()).unwrap_or_default().as_bytes(),
-    );
+    bytes.extend_from_slice(model.as_bytes());
     Some(conversation_key(shared.key, conversation::credential(get), &bytes))
 }
 
@@ -166,6 +170,7 @@ pub fn ask<'a>(
     pool: &'a Pool,
     excluded: &'a BackendSet,
     waited_ms: u64,
+    now: Millis,
     random: u64,
 ) -> Ask<'a> {
     let ratio = pool.learned.bytes_per_token();
@@ -180,7 +185,7 @@ pub fn ask<'a>(
         excluded,
         waited_ms,
         home_wait_ms: routing.home_wait_ms,
-        now: clock::now().millis(),
+        now,
         random,
     }
 }

@@ -9,6 +9,7 @@ use index::{BackendSet, IndexReader, Picker};
 use crate::admin::{DryRun, DryRunRefused, DryRunRequest, Explain};
 use crate::answer::Situation;
 use crate::api::{Api, Dialect};
+use crate::clock;
 use crate::plan::{self, Planned, Views};
 use crate::prompt::Scratch;
 use crate::published::{Published, Routes};
@@ -56,7 +57,7 @@ impl Explain for Rehearsal {
         };
         let nothing = BackendSet::default();
         // Ties fall differently each time; any constant will do for one answer.
-        let ask = plan::ask(self.shared, &plan, pool, &nothing, 0, 1);
+        let ask = plan::ask(self.shared, &plan, pool, &nothing, 0, clock::now().millis(), 1);
         let decision = self.picker.explain(&self.shared.fleet, self.reader.load(), &ask);
         Ok(DryRun {
             api,

@@ -4,7 +4,7 @@
 //! the read buffer are the bytes sent. A stream that breaks ends with the dialect's error event, never
 //! in silence and never with an end marker. Memory is one read buffer, whatever the client's speed.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 
 use index::BackendId;
@@ -91,7 +91,7 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         {
             return self.ride(ring).await;
         }
-        let mut buf = Vec::with_capacity(READ_BUFFER_FIRST);
+        let mut buf = Vec::new();
         while !self.reply.is_done() {
             buf = match self.read(buf).await {
                 Read::Bytes(read) => match self.forward(read).await {
@@ -126,7 +126,7 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         };
         self.client.alarm.set(clock::now().millis(), timeouts.stream_idle_ms);
         let mut ride = ring.start(course, std::mem::take(self.reply));
-        let raced = race(&self.client.alarm, self.gone.as_mut(), &mut ride).await;
+        let raced = race(&self.client.alarm, self.gone.as_mut(), Pin::new(&mut ride)).await;
         if let Raced::Done(Ridden { end, reply, bytes }) = raced {
             *self.reply = reply;
             self.bytes += bytes;
@@ -158,7 +158,8 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         buf.clear();
         let idle = self.shard.shared.config.timeouts.stream_idle_ms;
         self.client.alarm.set(clock::now().millis(), idle);
-        match race(&self.client.alarm, self.gone.as_mut(), self.upstream.read(buf)).await {
+        let read = pin!(self.upstream.read(buf));
+        match race(&self.client.alarm, self.gone.as_mut(), read).await {
             Raced::Done((Ok(count), buf)) if count > 0 => {
                 self.shard.shared.note_alive(self.backend, clock::now().millis());
                 Read::Bytes(buf)

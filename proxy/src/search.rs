@@ -15,7 +15,7 @@ use crate::classify::ReplyClass;
 use crate::clock;
 use crate::exchange::Exchange;
 use crate::http::{RequestFraming, Version, write_request_head};
-use crate::limits::{ATTEMPTS_MAX, SEND_TOGETHER_MAX};
+use crate::limits::ATTEMPTS_MAX;
 use crate::metrics::Count;
 use crate::place::{Excluded, Placement, Slot, Unplaced, place};
 use crate::plan::Plan;
@@ -129,7 +129,7 @@ impl Exchange<'_> {
     /// Decides what a held reply means: it goes to the client, or another backend is tried.
     fn judge(
         &mut self,
-        held: Held,
+        held: Box<Held>,
         slot: Option<Slot>,
         pass: Pass<'_>,
         search: &mut Search,
@@ -145,16 +145,16 @@ impl Exchange<'_> {
                 self.note_broken(search, pass, retry_after_ms(&held));
                 if self.may_retry(search) {
                     // Kept without its slot: if nothing better comes, the engine's own words are the answer.
-                    search.last = Some((Box::new(held), backend));
+                    search.last = Some((held, backend));
                     return None;
                 }
-                Some(Found::Reply(Box::new(held), slot, backend))
+                Some(Found::Reply(held, slot, backend))
             }
             ReplyClass::Served | ReplyClass::CallersFault => {
-                let now = clock::now().millis();
+                let now = clock::recent().millis();
                 pass.succeeded(now);
                 self.shard.shared.note_alive(backend, now);
-                Some(Found::Reply(Box::new(held), slot, backend))
+                Some(Found::Reply(held, slot, backend))
             }
         }
     }
@@ -192,7 +192,7 @@ impl Exchange<'_> {
 
     fn outgoing<'b>(&self, body: &'b Bytes, backend: BackendId) -> Outgoing<'b> {
         let has_body = self.head.framing() != RequestFraming::None;
-        let mut head = Vec::with_capacity(1024 + body.len().min(SEND_TOGETHER_MAX));
+        let mut head = Vec::with_capacity(1024);
         let upstream = self.shard.shared.upstream(backend);
         let authority = upstream.map_or("", |upstream| &upstream.authority);
         let extra = [

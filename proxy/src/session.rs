@@ -3,6 +3,7 @@
 //! It reads heads, hands each request to an exchange and decides whether the connection goes on. It
 //! knows nothing of backends.
 
+use std::pin::pin;
 use std::rc::Rc;
 
 use monoio::net::TcpStream;
@@ -71,17 +72,17 @@ async fn next_head(
 ) -> Result<(), NoHead> {
     let timeouts = &shard.shared.config.timeouts;
     if !first && client.inbox_is_empty() {
-        client.alarm.set(clock::now().millis(), timeouts.keep_alive_idle_ms);
+        client.alarm.set(clock::recent().millis(), timeouts.keep_alive_idle_ms);
         client.alarm.set_idle(true);
-        let woken = within(&client.alarm, client.socket.readable()).await;
+        let woken = within(&client.alarm, pin!(client.has_more())).await;
         client.alarm.set_idle(false);
-        if !matches!(woken, Raced::Done(Ok(()))) {
+        if woken != Raced::Done(true) {
             return Err(NoHead::Closed);
         }
     }
     // Set once for the whole head: a client that dribbles must not buy itself more time.
     let limits = head_limits(shard);
-    let head_due = clock::now().millis();
+    let head_due = clock::recent().millis();
     let mut buf = client.take_inbox();
     loop {
         if !buf.is_empty() {
@@ -115,9 +116,9 @@ fn head_limits(shard: &Shard) -> HeadLimits {
 /// Answers a request whose head could not be accepted; no exchange exists for it.
 async fn refuse(shard: &Shard, client: &Client, error: HeadError) {
     let to = Downstream { version: Version::Http11, keep_alive: false };
-    let id = answer::request_id(shard.next_request_id());
+    let id = answer::RequestId::of(shard.next_request_id());
     let mut out = Vec::new();
-    answer::own(situation_of(error), Dialect::Plain, &id).write(&mut out, to, false);
+    answer::own(situation_of(error), Dialect::Plain, id.as_str()).write(&mut out, to, false);
     // A client that is gone needs no answer.
     let _ = client.write(out, shard.shared.config.timeouts.write_stall_ms).await;
 }

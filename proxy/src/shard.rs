@@ -20,9 +20,10 @@ use monoio::net::{TcpListener, TcpStream};
 
 use crate::alarm::Alarms;
 use crate::clock;
+use crate::http::ResponseHead;
 use crate::limits::{
-    ACCEPT_LEAD_DIVISOR, ACCEPT_LEAD_MIN, ACCEPT_PAUSE_MS, ACCEPT_YIELD_MS, POOL_SWEEP_MS, TICK_MS,
-    WAIT_PULSE_MS,
+    ACCEPT_LEAD_DIVISOR, ACCEPT_LEAD_MIN, ACCEPT_PAUSE_MS, ACCEPT_YIELD_MS, POOL_SWEEP_MS,
+    SPARE_HEAD_BYTES_MAX, SPARE_HEADS_MAX, TICK_MS, WAIT_PULSE_MS,
 };
 use crate::metrics::{Count, Level, ShardStats};
 use crate::pool::Pools;
@@ -59,6 +60,9 @@ pub struct Shard {
     pub alarms: Alarms,
     /// Memory for reading bodies.
     pub scratch: RefCell<prompt::Scratch>,
+    /// Heads of replies that are over, for their memory.
+    #[expect(clippy::vec_box, reason = "they come and go as boxes, and only boxes are moved")]
+    spare_heads: RefCell<Vec<Box<ResponseHead>>>,
     /// What it may still retry.
     pub retries: RetryBudget,
     random: Cell<u64>,
@@ -93,6 +97,7 @@ impl Shard {
             room: Rc::new(WaitRoom::default()),
             alarms: Alarms::default(),
             scratch: RefCell::new(prompt::Scratch::default()),
+            spare_heads: RefCell::default(),
             retries: RetryBudget::default(),
             random: Cell::new(seed | 1),
             requests: Cell::new(0),
@@ -118,6 +123,19 @@ impl Shard {
         self.requests.set(count);
         let mixed = (u64::from(self.number) << 48 | count).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed ^ self.shared.instance
+    }
+
+    /// A head to parse a reply into, with the memory of an earlier one if there is any.
+    pub fn spare_head(&self) -> Box<ResponseHead> {
+        self.spare_heads.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps the memory of a head that is not needed any more, of a few and not of huge ones.
+    pub fn keep_head(&self, head: Box<ResponseHead>) {
+        let mut spare = self.spare_heads.borrow_mut();
+        if spare.len() < SPARE_HEADS_MAX && head.memory_bytes() <= SPARE_HEAD_BYTES_MAX {
+            spare.push(head);
+        }
     }
 
     /// Makes sure the waiting room's pulse runs while somebody waits.

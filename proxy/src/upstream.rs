@@ -4,7 +4,7 @@
 //! its first event was looked at, because an engine that is full may say so inside a 200. It never
 //! writes to the client and never decides whether to try again.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -44,7 +44,7 @@ pub struct Held {
     /// The connection it comes from.
     pub socket: Socket,
     /// Its head.
-    pub head: ResponseHead,
+    pub head: Box<ResponseHead>,
     /// How far its body was read and what was seen in it.
     pub reply: Reply,
     /// What was read of its body, raw.
@@ -105,11 +105,16 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
     /// # Errors
     /// See [`Failed`]. A pooled connection that turns out dead is replaced once, silently: that is no
     /// failure of the backend.
-    pub async fn run(&mut self, backend: BackendId, out: &Outgoing<'_>) -> Result<Held, Failed> {
-        let now = clock::now();
-        if let Some(socket) = self.shard.pools.take(backend, now.millis()) {
+    pub async fn run(
+        &mut self,
+        backend: BackendId,
+        out: &Outgoing<'_>,
+    ) -> Result<Box<Held>, Failed> {
+        // Read a moment ago, when the backend was chosen; a pooled connection is there at once.
+        let placed = clock::recent();
+        if let Some(socket) = self.shard.pools.take(backend, placed.millis()) {
             self.shard.stats.add(Count::UpstreamReused, 1);
-            let moments = Moments { connected: Some(now), ..Moments::default() };
+            let moments = Moments { connected: Some(placed), ..Moments::default() };
             match self.exchange(socket, out, moments).await {
                 Err(Failed::NoReply) => self.shard.stats.add(Count::UpstreamStale, 1),
                 ended => return ended,
@@ -125,7 +130,7 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         let address = address.ok_or(Failed::Connect)?;
         self.shard.stats.add(Count::UpstreamConnects, 1);
         self.set_alarm(self.shard.shared.config.timeouts.connect_ms);
-        match race(self.alarm, self.gone.as_mut(), Socket::connect(address)).await {
+        match race(self.alarm, self.gone.as_mut(), pin!(Socket::connect(address))).await {
             Raced::Done(Ok(socket)) => Ok(socket),
             Raced::Gone => Err(Failed::ClientGone),
             Raced::Done(Err(error)) if is_our_own(&error) => Err(Failed::Exhausted),
@@ -134,7 +139,7 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
     }
 
     fn set_alarm(&self, after_ms: u64) {
-        self.alarm.set(clock::now().millis(), after_ms);
+        self.alarm.set(clock::recent().millis(), after_ms);
     }
 
     async fn exchange(
@@ -142,7 +147,7 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         socket: Socket,
         out: &Outgoing<'_>,
         mut moments: Moments,
-    ) -> Result<Held, Failed> {
+    ) -> Result<Box<Held>, Failed> {
         // An engine may answer and close without reading all of the body (413): whatever happened to the
         // sending, what it said is the answer.
         let sent = self.send(&socket, out).await;
@@ -152,31 +157,33 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         moments.sent = Some(clock::now());
         self.set_alarm(self.shard.shared.config.timeouts.first_byte_ms.unwrap_or(0));
         let (head, raw) = self.read_head(&socket, out.method).await?;
-        moments.reply_head = Some(clock::now());
+        let head_at = clock::now();
+        moments.reply_head = Some(head_at);
         let reply = Reply::new(&head, out.dialect, out.unwrap_chunks);
-        let mut held = Held { socket, head, reply, raw, moments };
-        self.hold(&mut held).await?;
-        held.moments.first_byte = Some(clock::now());
+        // Boxed at once: it is handed on through several hands, and only the box moves.
+        let mut held = Box::new(Held { socket, head, reply, raw, moments });
+        let waited = self.hold(&mut held).await?;
+        held.moments.first_byte = Some(if waited { clock::now() } else { head_at });
         Ok(held)
     }
 
     async fn send(&mut self, socket: &Socket, out: &Outgoing<'_>) -> Result<(), Failed> {
-        let mut head = out.head.clone();
         let together = out.body.len() <= SEND_TOGETHER_MAX;
-        if together {
-            head.extend_from_slice(out.body);
-        }
+        let beside = if together { out.body.len() } else { 0 };
+        let mut first = Vec::with_capacity(out.head.len() + beside);
+        first.extend_from_slice(&out.head);
+        first.extend_from_slice(out.body.get(..beside).unwrap_or_default());
         self.set_alarm(self.shard.shared.config.timeouts.write_stall_ms);
-        self.write(socket.write_all(head)).await?;
+        self.write(pin!(socket.write_all(first))).await?;
         if !together {
-            self.write(socket.write_all(out.body.clone())).await?;
+            self.write(pin!(socket.write_all(out.body.clone()))).await?;
         }
         Ok(())
     }
 
     async fn write<B>(
         &mut self,
-        write: impl Future<Output = (std::io::Result<()>, B)>,
+        write: Pin<&mut impl Future<Output = (std::io::Result<()>, B)>>,
     ) -> Result<(), Failed> {
         match race(self.alarm, self.gone.as_mut(), write).await {
             Raced::Done((Ok(()), _)) => Ok(()),
@@ -190,8 +197,8 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         &mut self,
         socket: &Socket,
         method: Method,
-    ) -> Result<(ResponseHead, Vec<u8>), Failed> {
-        let mut head = ResponseHead::new();
+    ) -> Result<(Box<ResponseHead>, Vec<u8>), Failed> {
+        let mut head = self.shard.spare_head();
         let mut buf = Vec::with_capacity(READ_BUFFER_FIRST);
         let mut interim = 0;
         loop {
@@ -218,28 +225,31 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
     }
 
     /// Reads on until the reply may go to the client: its first telling event is there, or it is whole, or
-    /// it is too large to be anything but content.
-    async fn hold(&mut self, held: &mut Held) -> Result<(), Failed> {
+    /// it is too large to be anything but content. Returns whether that took another read.
+    async fn hold(&mut self, held: &mut Held) -> Result<bool, Failed> {
         let fed = held.reply.feed(&held.raw).map_err(|_| Failed::BadReply)?;
         held.raw.truncate(fed.consumed);
+        let mut waited = false;
         while !held.reply.may_be_sent() && held.raw.len() < HELD_REPLY_MAX {
             let before = held.raw.len();
             match self.read_more(&held.socket, &mut held.raw).await {
-                Err(Failed::BadReply) if held.reply.close() => return Ok(()),
+                Err(Failed::BadReply) if held.reply.close() => return Ok(true),
                 read => read?,
             }
+            waited = true;
             let new = held.raw.get(before..).unwrap_or_default();
             let fed = held.reply.feed(new).map_err(|_| Failed::BadReply)?;
             held.raw.truncate(before + fed.consumed);
         }
-        Ok(())
+        Ok(waited)
     }
 
     /// Reads behind what `buf` holds, which it keeps whatever happens short of the attempt's end.
     async fn read_more(&mut self, socket: &Socket, buf: &mut Vec<u8>) -> Result<(), Failed> {
         let room = with_room(std::mem::take(buf));
         let start = room.len();
-        match race(self.alarm, self.gone.as_mut(), socket.read(room.slice_mut(start..))).await {
+        let read = pin!(socket.read(room.slice_mut(start..)));
+        match race(self.alarm, self.gone.as_mut(), read).await {
             Raced::Gone => Err(Failed::ClientGone),
             Raced::Late => Err(Failed::Silent),
             Raced::Done((read, slice)) => {

@@ -25,8 +25,38 @@ pub struct Answer {
 }
 
 /// The text form of a request's number.
-pub fn request_id(number: u64) -> String {
-    format!("req_{number:016x}")
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestId([u8; 20]);
+
+impl RequestId {
+    /// Of this number.
+    pub fn of(number: u64) -> RequestId {
+        let mut text = *b"req_0000000000000000";
+        for (place, digit) in text.iter_mut().skip(4).zip(hex(number)) {
+            *place = digit;
+        }
+        RequestId(text)
+    }
+
+    /// As bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+/// The sixteen hexadecimal digits of a number.
+pub fn hex(number: u64) -> [u8; 16] {
+    let mut digits = [0; 16];
+    for (place, byte) in digits.chunks_exact_mut(2).zip(number.to_be_bytes()) {
+        let digit = |nibble: u8| nibble + if nibble < 10 { b'0' } else { b'a' - 10 };
+        place.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+    }
+    digits
 }
 
 /// The answer to `situation` for a caller that speaks `dialect`.

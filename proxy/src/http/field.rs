@@ -27,6 +27,12 @@ impl Span {
         Self::new(end.saturating_sub(length).max(self.start as usize), end)
     }
 
+    /// How many bytes are meant.
+    #[inline]
+    pub(super) fn len(self) -> usize {
+        self.end.saturating_sub(self.start) as usize
+    }
+
     /// The bytes meant, empty when out of range.
     #[inline]
     pub(super) fn of(self, bytes: &[u8]) -> &[u8] {
@@ -140,13 +146,27 @@ pub(super) struct Field {
 pub(super) struct FieldTable {
     bytes: Vec<u8>,
     fields: Vec<Field>,
+    /// Bit n is set when a name of n bytes is here (63 stands for more, too). A dozen names are asked for with
+    /// every request, and hardly any of them is there.
+    name_lengths: u64,
+}
+
+/// The bit of [`FieldTable::name_lengths`] for names of so many bytes.
+fn length_bit(length: usize) -> u64 {
+    1 << length.min(63)
 }
 
 impl FieldTable {
+    /// Bytes of memory it holds on to.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.fields.capacity() * size_of::<Field>()
+    }
+
     /// Forgets the head, keeps the memory.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.fields.clear();
+        self.name_lengths = 0;
     }
 
     /// Takes a copy of a head whose lines are known to end in CRLF, with `lines` header lines from
@@ -186,6 +206,7 @@ impl FieldTable {
             if header.name.len() + header.value.len() + b": \r\n".len() > line_max {
                 return Err(HeadError::LineTooLong);
             }
+            self.name_lengths |= length_bit(header.name.len());
             self.fields.push(field);
         }
         Ok(())
@@ -233,7 +254,13 @@ impl FieldTable {
 
     /// The value of the first field called `name`.
     pub(super) fn get(&self, name: &str) -> Option<&[u8]> {
-        let named = |field: &&Field| self.text(field.name).eq_ignore_ascii_case(name.as_bytes());
+        if self.name_lengths & length_bit(name.len()) == 0 {
+            return None;
+        }
+        let named = |field: &&Field| {
+            field.name.len() == name.len()
+                && self.text(field.name).eq_ignore_ascii_case(name.as_bytes())
+        };
         self.fields.iter().find(named).map(|field| self.text(field.value))
     }
 

@@ -221,6 +221,12 @@ impl ResponseHead {
         self.table.iter()
     }
 
+    /// Bytes of memory it holds on to.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+    }
+
     pub(super) fn table(&self) -> &FieldTable {
         &self.table
     }

@@ -3,7 +3,7 @@
 
 use super::json::Text;
 use crate::limits::HEAD_TEXT_BYTES_MAX;
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// The noted texts.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,26 +54,41 @@ impl<'a> Head<'a> {
     }
 
     /// A digest of the noted texts; `None` without a user text, which alone tells conversations apart.
-    pub(super) fn digest(&self) -> Option<u128> {
+    pub(super) fn digest(&self) -> Option<u64> {
         let (first, last) = self.user?;
-        let mut hash = Xxh3::new();
-        for text in [self.system, Some(first), Some(last)] {
-            feed(&mut hash, text);
+        let first_hash = hash(first);
+        // Most messages have one text, which need not be read twice.
+        let last_hash = if is_same(first, last) { first_hash } else { hash(last) };
+        let parts = [self.system.map_or(NONE, hash), first_hash, last_hash];
+        let mut bytes = [0; 24];
+        for (place, part) in bytes.chunks_exact_mut(8).zip(parts) {
+            place.copy_from_slice(&part.to_le_bytes());
         }
-        Some(hash.digest128())
+        Some(xxh3_64(&bytes))
     }
 }
 
-fn feed(hash: &mut Xxh3, text: Option<Text<'_>>) {
-    let mut left = HEAD_TEXT_BYTES_MAX;
-    if let Some(text) = text {
-        text.canonical(|piece| {
-            let taken = piece.get(..left).unwrap_or(piece);
-            hash.update(taken);
-            left -= taken.len();
-            left > 0
-        });
+/// Stands for a text that is not there; a text with this hash would have to be sought for.
+const NONE: u64 = 0;
+
+/// Whether both are the same span of the body.
+fn is_same(one: Text<'_>, other: Text<'_>) -> bool {
+    std::ptr::eq(one.raw(), other.raw())
+}
+
+/// The hash of a text's canonical spelling, as far as it identifies a conversation.
+fn hash(text: Text<'_>) -> u64 {
+    if text.is_canonical() {
+        let raw = text.raw();
+        return xxh3_64(raw.get(..HEAD_TEXT_BYTES_MAX).unwrap_or(raw));
     }
-    // Canonical text holds no bare quote, so this cannot be part of one.
-    hash.update(b"\"");
+    let mut hash = Xxh3::new();
+    let mut left = HEAD_TEXT_BYTES_MAX;
+    text.canonical(|piece| {
+        let taken = piece.get(..left).unwrap_or(piece);
+        hash.update(taken);
+        left -= taken.len();
+        left > 0
+    });
+    hash.digest()
 }

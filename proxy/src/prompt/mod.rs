@@ -81,7 +81,7 @@ pub struct Prompt<'a> {
 impl Prompt<'_> {
     /// A digest of the first system text and the first user text, which stay the same while a conversation grows: the
     /// last resort for telling conversations apart. `None` without a user text. Computed when asked for.
-    pub fn head_digest(&self) -> Option<u128> {
+    pub fn head_digest(&self) -> Option<u64> {
         self.head.digest()
     }
 }

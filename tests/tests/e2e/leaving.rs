@@ -3,7 +3,7 @@
 use tests::harness::{Conn, Proxy, Script, config_text, eventually};
 use tokio::sync::mpsc;
 
-use crate::{chat, chat_stream};
+use crate::{chat, chat_stream, ok_json};
 
 /// A backend that tells when it got a request and when its connection was closed.
 async fn watched(first_event: bool) -> (Script, mpsc::UnboundedReceiver<&'static str>) {
@@ -63,6 +63,26 @@ async fn leaving_with_a_pipelined_request_behind_is_noticed_too() {
     drop(client);
     assert_eq!(told.recv().await, Some("closed"));
     proxy.idle().await;
+}
+
+#[tokio::test]
+async fn a_connection_counts_as_idle_again_once_all_it_sent_ahead_was_answered() {
+    let script = Script::always(ok_json("{}")).await;
+    // A client that is taken to be sending a head would be given a minute.
+    let timeouts = "[timeouts]\nkeep_alive_idle_ms = 300\nhead_ms = 60000\n";
+    let proxy = Proxy::start(&[script.url()], timeouts);
+    let mut client = proxy.client().await;
+    let body = chat("first").to_string();
+    let (first, second) = ("GET /v1/mod", "els HTTP/1.1\r\nHost: test\r\n\r\n");
+    let ahead = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n{body}{first}",
+        body.len()
+    );
+    client.send(ahead.as_bytes()).await;
+    assert_eq!(client.reply().await.status, 200);
+    client.send(second.as_bytes()).await;
+    assert_eq!(client.reply().await.status, 200);
+    assert_eq!(client.until_closed().await, "");
 }
 
 #[tokio::test]
