@@ -285,6 +285,43 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_place_taken_and_one_given_back_at_once_leave_the_switch_as_the_word_says() {
+        const ROUNDS: usize = 5_000;
+        let fleet = fleet();
+        let (gate, backend) = (Gate::default(), fleet.backend(FIRST));
+        open(&gate, backend, Millis(0), 0);
+        gate.half_open(backend);
+        // All places but one are held, so that taking it shuts the switch and giving one back opens it.
+        let mut held: Vec<Pass<'_>> =
+            (1..BREAKER_TRIALS).filter_map(|_| gate.enter(FIRST, backend)).collect();
+        let (meet, mut wrong) = (std::sync::Barrier::new(2), Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    meet.wait();
+                    let taken = gate.enter(FIRST, backend);
+                    meet.wait();
+                    meet.wait();
+                    drop(taken);
+                }
+            });
+            for round in 0..ROUNDS {
+                meet.wait();
+                drop(held.pop());
+                meet.wait();
+                let word = gate.look();
+                // Asserted afterwards: a panic here would leave the other thread waiting.
+                if backend.admits().is_ok() != word.admits() {
+                    wrong.push((round, word));
+                }
+                held.extend(gate.enter(FIRST, backend));
+                meet.wait();
+            }
+        });
+        assert_eq!(wrong, [], "round and word");
+    }
+
     /// Requests that come to anything, and a control thread that ends pauses at once.
     fn disturb(gate: &Gate, backend: &Backend, seed: u64) {
         let mut rng = fastrand::Rng::with_seed(seed);
