@@ -26,6 +26,7 @@ use crate::clock::{self, Micros, Wall};
 use crate::explain::Explained;
 use crate::insight::{IndexFigures, Insight};
 use crate::limits::{LEARN_BATCH_MAX, LEARN_CHORES_MS, LEARN_PAUSE_MAX_MS, LEARN_PAUSE_MIN_MS};
+use crate::pages;
 use crate::published::{Learned, Published, Routes};
 use crate::record::{Note, Record};
 use arc_swap::{ArcSwap, Cache};
@@ -262,6 +263,7 @@ impl Learner {
         self.publish(now);
         self.figures.stats = self.writer.stats();
         self.figures.at = now;
+        pages::follow_index(self.figures.stats.bytes);
         self.insight.set_index_figures(self.figures.clone());
         self.log.flush();
     }

@@ -48,6 +48,7 @@ pub mod limits;
 pub mod metrics;
 mod metrics_names;
 pub mod operator;
+pub mod pages;
 pub mod pool;
 pub mod published;
 pub mod rehearse;

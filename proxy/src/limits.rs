@@ -117,6 +117,11 @@ pub const WAIT_AGEING_TOKENS_PER_MS: u64 = 1;
 /// largest pool. Bytes per token differ by less between prompts of one model, and a client told so gives up for good.
 pub const PROMPT_TOO_LARGE_TIMES: u64 = 2;
 
+// --- Memory -----------------------------------------------------------------------------------------
+
+/// From this size of the index on the process may use huge pages, bytes: below it they would only be rounding.
+pub const HUGE_PAGES_FROM_BYTES: u64 = 64 * 1024 * 1024;
+
 // --- Learning ---------------------------------------------------------------------------------------
 
 /// Notes from the shards waiting for the learn thread. At 100,000 requests a second this is 80 ms; a full

@@ -16,6 +16,7 @@ const EXIT_USAGE: u8 = 64;
 const EXIT_START: u8 = 70;
 
 fn main() -> ExitCode {
+    proxy::pages::begin_small();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
