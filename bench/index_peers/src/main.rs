@@ -9,7 +9,6 @@ mod args;
 mod clock;
 mod contenders;
 mod cores;
-#[expect(dead_code, reason = "shared with the other benchmarks")]
 #[path = "../../src/facts.rs"]
 mod facts;
 mod holdings;
