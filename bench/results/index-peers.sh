@@ -6,7 +6,7 @@
 set -eu
 cd "$(dirname "$0")"
 : "${TRACES:?the folder of the traces}"
-cargo build --quiet --release --locked --manifest-path ../index_peers/Cargo.toml
+cargo build --quiet --release --manifest-path ../index_peers/Cargo.toml
 peers() {
     ${RUN:-} "${CARGO_TARGET_DIR:-../index_peers/target}/release/peers" --json index-peers.json "$@"
 }
