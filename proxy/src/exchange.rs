@@ -21,7 +21,7 @@ use crate::limits::{MODEL_NAME_BYTES_MAX, PATH_BYTES_MAX};
 use crate::place::Slot;
 use crate::plan::{self, Plan, Planned, Views};
 use crate::published::Phase;
-use crate::record::{End, Note, Record, Times};
+use crate::record::{End, Note, Record};
 use crate::relay::{Relay, Relayed};
 use crate::search::Found;
 use crate::session::Next;
@@ -322,28 +322,7 @@ fn bounded(text: &str, bytes_max: usize) -> Box<str> {
 fn new_record(shard: &Shard, head: &RequestHead, api: Api, request_id: u64) -> Record {
     // A target of other bytes was refused; nothing is lost here.
     let path = str::from_utf8(head.path()).unwrap_or_default();
-    Record {
-        request_id,
-        shard: shard.number,
-        api,
-        method: method_name(head.method()),
-        path: bounded(path, PATH_BYTES_MAX),
-        model: None,
-        backend: None,
-        status: 0,
-        end: End::OwnAnswer,
-        attempts: 0,
-        times: Times { head: clock::now(), ..Times::default() },
-        waited_ms: 0,
-        request_bytes: 0,
-        reply_bytes: 0,
-        streamed: false,
-        events: 0,
-        canonical_bytes: 0,
-        prompt_tokens_estimate: 0,
-        usage: None,
-        decision: None,
-        conversation: None,
-        blocks: Vec::new(),
-    }
+    let path = bounded(path, PATH_BYTES_MAX);
+    let what = (api, method_name(head.method()), path);
+    Record::of_head(request_id, shard.number, what, clock::now())
 }

@@ -146,3 +146,38 @@ pub struct Record {
     /// Fingerprint, for correcting evidence.
     pub blocks: Vec<SequenceHash>,
 }
+
+impl Record {
+    /// A request of which only its head is known yet. Whatever becomes of it, so far the proxy answers it.
+    pub fn of_head(
+        request_id: u64,
+        shard: u16,
+        (api, method, path): (Api, &'static str, Box<str>),
+        head: Micros,
+    ) -> Record {
+        Record {
+            request_id,
+            shard,
+            api,
+            method,
+            path,
+            model: None,
+            backend: None,
+            status: 0,
+            end: End::OwnAnswer,
+            attempts: 0,
+            times: Times { head, ..Times::default() },
+            waited_ms: 0,
+            request_bytes: 0,
+            reply_bytes: 0,
+            streamed: false,
+            events: 0,
+            canonical_bytes: 0,
+            prompt_tokens_estimate: 0,
+            usage: None,
+            decision: None,
+            conversation: None,
+            blocks: Vec::new(),
+        }
+    }
+}

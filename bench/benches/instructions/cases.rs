@@ -161,12 +161,8 @@ fn log(
 
 fn record() -> Record {
     let at = |micros: u64| Some(Micros(1_000 + micros));
+    let what = (Api::ChatCompletions, "POST", "/v1/chat/completions".into());
     Record {
-        request_id: 0x9e37_79b9_7f4a_7c15,
-        shard: 3,
-        api: Api::ChatCompletions,
-        method: "POST",
-        path: "/v1/chat/completions".into(),
         model: Some("meta-llama/Llama-3.1-8B-Instruct".into()),
         backend: Some(BackendId(0)),
         status: 200,
@@ -182,7 +178,6 @@ fn record() -> Record {
             first_byte: at(60_001),
             end: Micros(2_101_017),
         },
-        waited_ms: 0,
         request_bytes: 6_000,
         reply_bytes: 90_123,
         streamed: true,
@@ -190,8 +185,7 @@ fn record() -> Record {
         canonical_bytes: 5_120,
         prompt_tokens_estimate: 1_280,
         usage: Some(Usage { prompt_tokens: 1_281, cached_tokens: Some(1_024), output_tokens: 128 }),
-        decision: None,
         conversation: Some(ConversationKey(0x1234_5678_9abc_def0)),
-        blocks: Vec::new(),
+        ..Record::of_head(0x9e37_79b9_7f4a_7c15, 3, what, Micros(1_000))
     }
 }

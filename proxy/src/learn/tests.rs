@@ -59,19 +59,14 @@ fn record(shared: &'static Published, usage: Option<Usage>) -> Record {
         first_byte: at(60),
         end: Micros(head.0 + 100_000),
     };
+    let what = (Api::ChatCompletions, "POST", "/v1/chat/completions".into());
     Record {
-        request_id: 0xabc,
-        shard: 0,
-        api: Api::ChatCompletions,
-        method: "POST",
-        path: "/v1/chat/completions".into(),
         model: Some("m \"quoted\"".into()),
         backend: Some(BackendId(0)),
         status: 200,
         end: End::Complete,
         attempts: 1,
         times,
-        waited_ms: 0,
         request_bytes: 6_000,
         reply_bytes: 900,
         streamed: true,
@@ -82,6 +77,7 @@ fn record(shared: &'static Published, usage: Option<Usage>) -> Record {
         decision: Some(Box::new(decision(shared, &blocks(40)))),
         conversation: Some(ConversationKey(0x1234_5678_9abc_def0)),
         blocks: blocks(40),
+        ..Record::of_head(0xabc, 0, what, head)
     }
 }
 

@@ -8,30 +8,10 @@ use crate::record::End;
 use crate::usage::Usage;
 
 fn record() -> Record {
-    Record {
-        request_id: 0xabc,
-        shard: 3,
-        api: Api::ChatCompletions,
-        method: "POST",
-        path: "/v1/chat/completions".into(),
-        model: None,
-        backend: None,
-        status: 503,
-        end: End::OwnAnswer,
-        attempts: 0,
-        times: Times { head: Micros(1_000), end: Micros(1_000), ..Times::default() },
-        waited_ms: 0,
-        request_bytes: 0,
-        reply_bytes: 120,
-        streamed: false,
-        events: 0,
-        canonical_bytes: 0,
-        prompt_tokens_estimate: 0,
-        usage: None,
-        decision: None,
-        conversation: None,
-        blocks: Vec::new(),
-    }
+    let what = (Api::ChatCompletions, "POST", "/v1/chat/completions".into());
+    let refused = Record::of_head(0xabc, 3, what, Micros(1_000));
+    let times = Times { end: Micros(1_000), ..refused.times };
+    Record { status: 503, times, reply_bytes: 120, ..refused }
 }
 
 fn served() -> Record {
