@@ -14,6 +14,10 @@ impl Config {
         let mut out = Text::default();
         out.key("listen", list(self.listen.iter().map(ToString::to_string)));
         out.key("admin", quoted(&self.admin.to_string()));
+        if let Some(path) = &self.takeover_socket {
+            // The path came from a TOML string, so it is valid UTF-8.
+            out.key("takeover_socket", quoted(&path.to_string_lossy()));
+        }
         out.key("shards", self.shards.unwrap_or(0));
         out.key("passthrough", self.passthrough);
         out.key("unknown_model", quoted(self.unknown_model.name()));

@@ -14,6 +14,8 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// Address of health, metrics, explanations and the dashboard.
     pub admin: SocketAddr,
+    /// The socket over which a successor asks for the listening sockets; `None` means nobody may.
+    pub takeover_socket: Option<PathBuf>,
     /// Data-path threads; `None` means one per core this process may use.
     pub shards: Option<u32>,
     /// Whether requests that are no chat or completion (embeddings, model lists, anything else)

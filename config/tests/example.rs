@@ -10,6 +10,7 @@ const EXAMPLE: &str = include_str!("../example.toml");
 const NOTHING_DEFAULT: &str = r#"
 listen = ["0.0.0.0:80", "[::]:81"]
 admin = "127.0.0.1:9000"
+takeover_socket = "/run/a \"b\".sock"
 shards = 3
 passthrough = false
 unknown_model = "any"

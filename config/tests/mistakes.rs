@@ -48,6 +48,19 @@ fn values_of_the_wrong_type_are_refused() {
 }
 
 #[test]
+fn a_takeover_socket_is_an_absolute_path_that_fits() {
+    let reason = "must be an absolute path of at most 96 bytes";
+    let long = format!("/{}", "x".repeat(96));
+    let typed = format!("takeover_socket = \"{long}\"");
+    let shown: String = format!("\"{long}\"").chars().take(60).collect();
+    refused(&[
+        ("takeover_socket = \"a.sock\"", &format!("1: takeover_socket = \"a.sock\": {reason}")),
+        (&typed, &format!("1: takeover_socket = {shown}...: {reason}")),
+        ("takeover_socket = 1", "1: takeover_socket = 1: must be a string in quotes"),
+    ]);
+}
+
+#[test]
 fn numbers_out_of_bounds_are_refused_with_the_reason() {
     refused(&[
         (

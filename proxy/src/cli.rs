@@ -36,6 +36,10 @@ pub struct ServeArgs {
     /// Configuration file (TOML). The example in the repository, config/example.toml, names every key.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["backend", "listen", "admin"])]
     pub config: Option<PathBuf>,
+    /// Take the listening sockets over from the process that runs with this configuration's takeover_socket:
+    /// nobody is refused, and the other drains once this one is ready. If this one fails, the other goes on.
+    #[arg(long, requires = "config")]
+    pub takeover: bool,
     /// A backend; repeat it for each. Its engine and models are found out by asking it.
     #[arg(long, value_name = "http://HOST:PORT")]
     pub backend: Vec<String>,

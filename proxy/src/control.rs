@@ -5,6 +5,7 @@
 //! published. Nothing here is fast, and nothing here may make a shard wait.
 
 mod detect;
+mod giving;
 pub mod http_client;
 mod lifecycle;
 mod llamacpp;
@@ -18,6 +19,7 @@ mod scrape;
 mod sglang;
 mod vllm;
 mod watch;
+mod watchdog;
 
 #[cfg(test)]
 mod tests;
@@ -29,15 +31,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use index::BackendId;
-use tokio::sync::watch as stages;
+use tokio::sync::{Mutex, watch as stages};
 
 use crate::admin::{Admin, Explain};
 use crate::clock;
 use crate::insight::{Insight, Report};
 use crate::learn;
 use crate::limits::{AFFINITY_SWEEP_MS, PATROL_MS};
+use crate::notify::Notify;
 use crate::operator;
-use crate::published::{Phase, Published};
+use crate::published::{Phase, Published, Sockets};
+use giving::Giving;
+pub(crate) use giving::Stock;
 use lifecycle::Stage;
 pub(crate) use progress::Progress;
 use watch::Watch;
@@ -49,6 +54,10 @@ pub struct Options {
     pub signals: bool,
     /// Answers dry runs; without it they are answered 501.
     pub explain: Option<Box<dyn Explain>>,
+    /// Who is told how the process is.
+    pub(crate) notify: Arc<Notify>,
+    /// What a successor may ask for.
+    pub(crate) stock: Option<Stock>,
 }
 
 impl std::fmt::Debug for Options {
@@ -121,7 +130,9 @@ pub fn start(
     let progress = Arc::new(Progress::new(shared.upstreams.len()));
     let admin =
         Admin::new(shared, Arc::clone(&insight), Arc::clone(&progress), options.explain, admin);
-    let control = Control { shared, insight, progress, receiver, signals };
+    let Options { notify, stock, .. } = options;
+    let giving = stock.map(|stock| (stock, sender.clone()));
+    let control = Control { shared, insight, progress, receiver, signals, notify, giving };
     let thread = std::thread::Builder::new().name("control".to_owned()).spawn(move || {
         runtime.block_on(control.run(admin));
         // A resolver that hangs on its helper thread must not keep the process.
@@ -136,32 +147,54 @@ struct Control {
     progress: Arc<Progress>,
     receiver: stages::Receiver<Stage>,
     signals: Option<stages::Sender<Stage>>,
+    notify: Arc<Notify>,
+    giving: Option<(Stock, stages::Sender<Stage>)>,
 }
 
 impl Control {
     async fn run(self, admin: Admin) {
-        let Control { shared, insight, progress, receiver, signals } = self;
+        let Control { shared, insight, progress, receiver, signals, notify, giving } = self;
         for id in (0..=u16::MAX).map(BackendId).take(shared.upstreams.len()) {
             match Watch::new(id, shared, &insight, &progress) {
                 Some(watch) => drop(tokio::spawn(watch.run())),
                 None => progress.first_round_done(),
             }
         }
-        tokio::spawn(publish(shared, Arc::clone(&insight), Arc::clone(&progress)));
+        let publishing =
+            publish(shared, Arc::clone(&insight), Arc::clone(&progress), Arc::clone(&notify));
+        tokio::spawn(publishing);
         tokio::spawn(patrol(shared, Arc::clone(&insight), progress));
         tokio::spawn(forget_idle(shared));
         if let Some(sender) = signals {
             tokio::spawn(lifecycle::signals(sender, Arc::clone(&insight)));
         }
-        tokio::select! {
-            () = admin.serve() => {}
-            () = lifecycle::run(shared, &insight, receiver) => {}
+        tokio::spawn(watchdog::run(shared, Arc::clone(&notify)));
+        let admin = tokio::spawn(serve_admin(shared, admin)).abort_handle();
+        if let Some((Stock { door, offer }, stage)) = giving {
+            let (insight, notify) = (Arc::clone(&insight), Arc::clone(&notify));
+            let turn = Mutex::default();
+            let giving = Giving { shared, insight, notify, stage, admin, offer, turn };
+            tokio::spawn(giving.serve(door));
         }
+        lifecycle::run(shared, &insight, &notify, receiver).await;
     }
 }
 
+/// A successor leaves the admin address to the running process until it can say more than "starting".
+async fn serve_admin(shared: &'static Published, admin: Admin) {
+    while shared.phase() == Phase::Starting && shared.sockets() == Sockets::Shared {
+        tokio::time::sleep(Duration::from_millis(PATROL_MS)).await;
+    }
+    admin.serve().await;
+}
+
 /// Publishes routes when they changed, and readiness when the first round is over and somebody answered.
-async fn publish(shared: &'static Published, insight: Arc<Insight>, progress: Arc<Progress>) {
+async fn publish(
+    shared: &'static Published,
+    insight: Arc<Insight>,
+    progress: Arc<Progress>,
+    notify: Arc<Notify>,
+) {
     let mut catalog = models::Catalog::continuing(&shared.routes.load());
     loop {
         progress.wait().await;
@@ -174,6 +207,10 @@ async fn publish(shared: &'static Published, insight: Arc<Insight>, progress: Ar
             insight.set_admissible(admissible(shared));
             shared.set_phase(Phase::Ready);
             insight.journal.note(config::Level::Info, None, "ready");
+            // A successor says so itself, once it has taken over.
+            if shared.sockets() == Sockets::Own {
+                notify.ready();
+            }
         }
     }
 }

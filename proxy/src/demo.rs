@@ -71,7 +71,8 @@ fn start_proxy(args: &DemoArgs, fleet: &[SimEngine], policy: Policy) -> Result<R
     // Nobody balances in front of a demo.
     config.timeouts.drain_grace_ms = 0;
     config.log.access = config::AccessLog::Off;
-    start(config, StartOptions { take_signals: true }).map_err(|error| error.to_string())
+    start(config, StartOptions { take_signals: true, take_over: false })
+        .map_err(|error| error.to_string())
 }
 
 fn welcome(running: &Running, args: &DemoArgs) -> String {

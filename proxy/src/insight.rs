@@ -36,6 +36,7 @@ pub struct Insight {
     pub started_wall_ms: u64,
     orders: AtomicBool,
     admissible: AtomicUsize,
+    takeovers_refused: AtomicU64,
 }
 
 /// Figures of the index, taken once a second.
@@ -163,6 +164,7 @@ impl Insight {
             started_wall_ms: crate::clock::wall_millis(),
             orders: AtomicBool::new(false),
             admissible: AtomicUsize::new(shared.upstreams.len()),
+            takeovers_refused: AtomicU64::new(0),
         }
     }
 
@@ -197,6 +199,18 @@ impl Insight {
     pub fn set_admissible(&self, count: usize) {
         // Relaxed: as above.
         self.admissible.store(count, Ordering::Relaxed);
+    }
+
+    /// Counts somebody who came to the takeover socket in vain.
+    pub(crate) fn count_takeover_refused(&self) {
+        // Relaxed: a count.
+        self.takeovers_refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many did.
+    pub(crate) fn takeovers_refused(&self) -> u64 {
+        // Relaxed: a count.
+        self.takeovers_refused.load(Ordering::Relaxed)
     }
 
     /// A copy of the index's figures.

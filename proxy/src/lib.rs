@@ -8,8 +8,11 @@
 
 pub mod cli;
 pub mod demo;
+mod listening;
+mod notify;
 pub mod say;
 pub mod start;
+mod takeover;
 
 pub mod answer;
 pub mod api;

@@ -185,6 +185,22 @@ pub const JOURNAL_ENTRIES_MAX: usize = 256;
 /// Bytes of an error kept for the admin address; engines put anything into theirs.
 pub const ERROR_BYTES_MAX: usize = 200;
 
+// --- Takeover ---------------------------------------------------------------------------------------
+
+/// Listening sockets one process hands over: as many as can be configured, and the admin address.
+pub const TAKEOVER_SOCKETS_MAX: usize = 17;
+/// Bytes of the message that goes with them: a line of at most 80 for each, and a socket's path.
+pub const TAKEOVER_OFFER_BYTES_MAX: usize = 4096;
+/// Bytes of every other word between the two processes; the longest is a reason to refuse.
+pub const TAKEOVER_WORD_BYTES_MAX: usize = 256;
+/// How long either side waits for a word that needs no work, ms.
+pub const TAKEOVER_WORD_MS: u64 = 5_000;
+/// How long a successor may take to become ready, ms: a first round of questions to a fleet of which some
+/// hang takes two timeouts.
+pub const TAKEOVER_READY_MS: u64 = 60_000;
+/// Callers at the takeover socket at once; all but one are refused anyway.
+pub const TAKEOVER_CALLERS_MAX: usize = 4;
+
 // --- Admin ------------------------------------------------------------------------------------------
 
 /// Connections to the admin address at once.

@@ -55,7 +55,11 @@ fn serve(args: &ServeArgs) -> ExitCode {
         Ok(config) => config,
         Err(error) => return usage(&error.to_string()),
     };
-    finish(start(config, StartOptions { take_signals: true }).map(Running::announce_and_wait))
+    if args.takeover && config.takeover_socket.is_none() {
+        return usage("--takeover needs takeover_socket in the configuration");
+    }
+    let options = StartOptions { take_signals: true, take_over: args.takeover };
+    finish(start(config, options).map(Running::announce_and_wait))
 }
 
 fn finish<E: std::fmt::Display>(result: Result<(), E>) -> ExitCode {

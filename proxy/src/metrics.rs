@@ -57,10 +57,15 @@ pub enum Level {
     Waiting,
     /// 1 when the shard runs on io_uring, 0 on epoll.
     IoUring,
+    /// Ticks of the shard so far; [`TICKS_ENDED`] once it has ended.
+    Ticks,
 }
 
+/// What stands for the ticks of a shard that has ended, as it does after a drain.
+pub const TICKS_ENDED: u64 = u64::MAX;
+
 /// How many levels there are.
-pub const LEVELS: usize = Level::IoUring as usize + 1;
+pub const LEVELS: usize = Level::Ticks as usize + 1;
 
 /// One shard's counters.
 #[derive(Debug, Default)]

@@ -191,6 +191,10 @@ pub(crate) const LOG_DROPPED: Metric = metric(
 );
 pub(crate) const LOG_ERRORS: Metric =
     metric("shearwater_access_log_write_errors", "Failed writes of the access log");
+pub(crate) const TAKEOVERS_REFUSED: Metric = metric(
+    "shearwater_takeovers_refused",
+    "Callers at the takeover socket that were no successor, or one that failed",
+);
 pub(crate) const READY: Metric = metric("shearwater_ready", "1 when the process takes work");
 pub(crate) const BYTES_PER_TOKEN: Metric = metric(
     "shearwater_bytes_per_token",

@@ -223,6 +223,21 @@ impl Phase {
         [Phase::Starting, Phase::Ready, Phase::Leaving, Phase::Draining, Phase::Stopping];
 }
 
+/// Whose the listening sockets are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sockets {
+    /// This process's alone.
+    Own,
+    /// Another process has them too, while one makes itself the other's successor.
+    Shared,
+    /// Another process accepts connections now.
+    Given,
+}
+
+impl Sockets {
+    const ALL: [Sockets; 3] = [Sockets::Own, Sockets::Shared, Sockets::Given];
+}
+
 /// Everything shared, made once at start.
 #[derive(Debug)]
 pub struct Published {
@@ -251,6 +266,7 @@ pub struct Published {
     /// Client connections one shard may hold.
     pub sessions_per_shard_max: usize,
     phase: AtomicU8,
+    sockets: AtomicU8,
 }
 
 /// What [`Published`] is made of.
@@ -293,6 +309,7 @@ impl Published {
             instance: parts.instance,
             sessions_per_shard_max: parts.sessions_per_shard_max,
             phase: AtomicU8::new(0),
+            sockets: AtomicU8::new(0),
         }
     }
 
@@ -341,5 +358,24 @@ impl Published {
         let place = Phase::ALL.iter().position(|other| *other == phase).unwrap_or(0);
         // Release: pairs with the Acquire in `phase`.
         self.phase.store(u8::try_from(place).unwrap_or(0), Ordering::Release);
+    }
+
+    /// Whether connections are taken.
+    pub fn accepts(&self) -> bool {
+        self.phase() < Phase::Draining && self.sockets() != Sockets::Given
+    }
+
+    /// Whose the listening sockets are.
+    pub fn sockets(&self) -> Sockets {
+        // Relaxed: the value stands alone; whoever reads it a tick late accepts one connection more.
+        let sockets = usize::from(self.sockets.load(Ordering::Relaxed));
+        Sockets::ALL.get(sockets).copied().unwrap_or(Sockets::Own)
+    }
+
+    /// Says whose they are.
+    pub fn set_sockets(&self, sockets: Sockets) {
+        let place = Sockets::ALL.iter().position(|other| *other == sockets).unwrap_or(0);
+        // Relaxed: as in `sockets`.
+        self.sockets.store(u8::try_from(place).unwrap_or(0), Ordering::Relaxed);
     }
 }

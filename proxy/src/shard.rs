@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Cache};
 use index::{IndexReader, Picker};
+use monoio::io::{CancelHandle, Canceller};
 use monoio::net::{TcpListener, TcpStream};
 
 use crate::alarm::Alarms;
@@ -25,10 +26,10 @@ use crate::limits::{
     ACCEPT_LEAD_DIVISOR, ACCEPT_LEAD_MIN, ACCEPT_PAUSE_MS, ACCEPT_YIELD_MS, POOL_SWEEP_MS,
     SPARE_HEAD_BYTES_MAX, SPARE_HEADS_MAX, TICK_MS, WAIT_PULSE_MS,
 };
-use crate::metrics::{Count, Level, ShardStats};
+use crate::metrics::{Count, Level, ShardStats, TICKS_ENDED};
 use crate::pool::Pools;
 use crate::prompt;
-use crate::published::{Phase, Published, Routes};
+use crate::published::{Phase, Published, Routes, Sockets};
 use crate::retry::RetryBudget;
 use crate::ring::Loop;
 use crate::session;
@@ -68,6 +69,7 @@ pub struct Shard {
     random: Cell<u64>,
     requests: Cell<u64>,
     sessions: Cell<usize>,
+    accepting: Cell<usize>,
     pulsing: Cell<bool>,
 }
 
@@ -102,6 +104,7 @@ impl Shard {
             random: Cell::new(seed | 1),
             requests: Cell::new(0),
             sessions: Cell::new(0),
+            accepting: Cell::new(0),
             pulsing: Cell::new(false),
         }
     }
@@ -155,18 +158,24 @@ impl Shard {
 
     /// Whether the shard may end. Draining closes the listeners and waits for the sessions; stopping cuts
     /// them, too, by ringing every deadline.
-    fn has_ended(&self, listening: &[StdListener]) -> bool {
+    fn has_ended(&self, listening: &[StdListener], accepts: &mut Option<Canceller>) -> bool {
+        if !self.shared.accepts() {
+            // A pending accept would go on taking connections, for nobody once the shard has ended.
+            drop(accepts.take().map(Canceller::cancel));
+        }
         let phase = self.shared.phase();
-        if phase >= Phase::Draining {
+        if phase < Phase::Draining {
+            return false;
+        }
+        // A socket that another process has, too, would be shut down for both.
+        if self.shared.sockets() == Sockets::Own {
             for listener in listening {
-                // Ends the pending accept; an error means it has ended already.
+                // An error means it has ended already.
                 let _ = rustix::net::shutdown(listener, rustix::net::Shutdown::Both);
             }
         }
-        if phase >= Phase::Draining {
-            self.alarms.ring(phase == Phase::Draining);
-        }
-        phase >= Phase::Draining && self.sessions.get() == 0
+        self.alarms.ring(phase == Phase::Draining);
+        self.sessions.get() == 0 && self.accepting.get() == 0
     }
 
     fn count_sessions(&self, change: isize) {
@@ -184,6 +193,7 @@ impl Shard {
 
     fn tick(&self) {
         let now = clock::now().millis();
+        self.stats.set(Level::Ticks, self.stats.level(Level::Ticks).wrapping_add(1));
         self.alarms.tick(now);
         self.retries.tick(now);
         self.stats.set(Level::Waiting, self.room.len() as u64);
@@ -207,14 +217,27 @@ pub fn run(
     let mut event_loop = Loop::start()?;
     stats.set(Level::IoUring, u64::from(event_loop.is_uring()));
     for listener in &listeners {
-        listener.set_nonblocking(!event_loop.is_uring())?;
+        set_nonblocking(shared, listener, !event_loop.is_uring())?;
     }
     started(event_loop.name());
     let uring = event_loop.is_uring();
     let served = event_loop.run(serve(shared, stats, number, seed, uring, listeners));
+    stats.set(Level::Ticks, TICKS_ENDED);
     // The kernel may still own buffers of cancelled operations: the loop is left to the process's end.
     std::mem::forget(event_loop);
     served
+}
+
+/// Makes a listener as the driver wants it. The mark is one for all processes that have the socket.
+fn set_nonblocking(shared: &Published, listener: &StdListener, wanted: bool) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(listener)?;
+    if flags.contains(rustix::fs::OFlags::NONBLOCK) == wanted {
+        return Ok(());
+    }
+    if shared.sockets() == Sockets::Shared {
+        return Err(io::Error::other("the running process is on another I/O driver"));
+    }
+    listener.set_nonblocking(wanted)
 }
 
 async fn serve(
@@ -227,12 +250,14 @@ async fn serve(
 ) -> io::Result<()> {
     let shard = Rc::new(Shard::new(shared, stats, number, seed, uring));
     let mut listening = Vec::new();
+    let canceller = Canceller::new();
     for listener in listeners {
         listening.push(listener.try_clone()?);
         let watch = Watch::new(listener.try_clone()?.into())?;
         let listener = TcpListener::from_std(listener)?;
-        monoio::spawn(accept(Rc::clone(&shard), listener, watch));
+        monoio::spawn(accept(Rc::clone(&shard), listener, watch, canceller.handle()));
     }
+    let mut accepts = Some(canceller);
     if let Some(ring) = &shard.streams {
         let watch = Watch::new(ring.descriptor()?)?;
         monoio::spawn(drive_streams(Rc::clone(&shard), watch));
@@ -249,7 +274,7 @@ async fn serve(
             shard.reader.borrow_mut().load();
             stats.set(Level::UpstreamIdle, shard.pools.idle_count() as u64);
         }
-        if shard.has_ended(&listening) {
+        if shard.has_ended(&listening, &mut accepts) {
             return Ok(());
         }
     }
@@ -267,16 +292,20 @@ async fn drive_streams(shard: Rc<Shard>, watch: Watch) {
 
 /// Takes connections as they come, unless this shard has clearly more than another: all wait at one
 /// listener, and streams last for minutes, so chance would leave some cores idle and others full.
-async fn accept(shard: Rc<Shard>, listener: TcpListener, watch: Watch) {
-    while shard.shared.phase() < Phase::Draining {
+async fn accept(shard: Rc<Shard>, listener: TcpListener, watch: Watch, until: CancelHandle) {
+    while shard.shared.accepts() {
         // A connection wakes every shard that watches, but only one that is already accepting: were the
         // others to accept at once, those left over by one that got ahead would wait for the next arrival.
         if watch.readable().await.is_ok() && shard.is_ahead() {
             monoio::time::sleep(Duration::from_millis(ACCEPT_YIELD_MS)).await;
             continue;
         }
-        match listener.accept().await {
+        shard.accepting.set(shard.accepting.get() + 1);
+        let accepted = listener.cancelable_accept(until.clone()).await;
+        shard.accepting.set(shard.accepting.get() - 1);
+        match accepted {
             Ok((stream, _)) => admit(&shard, stream),
+            Err(_) if !shard.shared.accepts() => return,
             Err(_) => {
                 shard.stats.add(Count::AcceptErrors, 1);
                 monoio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;

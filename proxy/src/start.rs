@@ -5,17 +5,21 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use config::{Config, Policy};
 use index::{BackendId, FingerprintKey, Fleet, FleetConfig, Limits, PolicyKind};
 
-use crate::control::models;
-use crate::limits::{DESCRIPTORS_RESERVED, LISTEN_BACKLOG};
-use crate::published::{Parts, Phase, Published, Upstream};
+use crate::control::{Stock, models};
+use crate::limits::{DESCRIPTORS_RESERVED, TAKEOVER_READY_MS, TICK_MS};
+use crate::listening::Listening;
+use crate::notify::Notify;
+use crate::published::{Parts, Phase, Published, Sockets, Upstream};
 use crate::rehearse::Rehearsal;
-use crate::{control, learn, shard};
+use crate::takeover::{Door, Taking};
+use crate::{clock, control, learn, notify, shard};
 
 /// Why a proxy could not start.
 #[derive(Debug)]
@@ -27,6 +31,11 @@ pub struct StartError {
 impl StartError {
     fn new(doing: impl Into<String>, source: io::Error) -> StartError {
         StartError { doing: doing.into(), source }
+    }
+
+    /// An address that cannot be had.
+    pub(crate) fn listening(what: &str, address: SocketAddr, source: io::Error) -> StartError {
+        StartError::new(format!("listen on {what}{address}"), source)
     }
 }
 
@@ -56,6 +65,7 @@ pub struct Running {
     shards: Vec<JoinHandle<io::Result<()>>>,
     control: control::Handle,
     learn: learn::Handle,
+    door: Option<Door>,
 }
 
 /// What to do besides serving.
@@ -63,35 +73,121 @@ pub struct Running {
 pub struct StartOptions {
     /// Drain on SIGTERM and SIGINT. One proxy of a process may ask for it.
     pub take_signals: bool,
+    /// Take the listening sockets over from the process behind the configuration's `takeover_socket`.
+    pub take_over: bool,
 }
 
-/// Starts a proxy and returns once it listens.
+/// Starts a proxy and returns once it listens; a successor, once the sockets are its own.
 ///
 /// # Errors
-/// When an address cannot be bound, a thread or a driver cannot be made, or no random key can be had.
+/// When an address cannot be bound, a thread or a driver cannot be made, or no random key can be had; when
+/// there is nobody to take over from, or this process is not ready in time.
 pub fn start(config: Config, options: StartOptions) -> Result<Running, StartError> {
+    let mut taking = ask(&config, options)?;
+    let listening = Listening::open(&config, taking.as_mut())?;
+    let failed = |e| StartError::new("look at the listening sockets", e);
+    let (listen, admin) =
+        (listening.addresses().map_err(failed)?, listening.admin.local_addr().map_err(failed)?);
     let shard_count = shard_count(&config);
-    let (listen, mut listeners) = bind_all(&config.listen, shard_count)?;
-    let admin_listener = TcpListener::bind(config.admin).map_err(|source| {
-        StartError::new(format!("listen on admin address {}", config.admin), source)
-    })?;
-    let admin = admin_listener
-        .local_addr()
-        .map_err(|source| StartError::new("read the admin address", source))?;
+    let listeners = listening.of_shards(shard_count).map_err(failed)?;
+    let (door, stock) = stock(&config, &listening, taking.as_ref())?;
+    let notify = notify(options, taking.as_ref())?;
     let (writer, index) = index::index(index_config(&config));
     let shared = publish(config, index, shard_count)?;
+    if taking.is_some() {
+        shared.set_sockets(Sockets::Shared);
+    }
     let learn = learn::start(shared, writer).map_err(|e| StartError::new("start learning", e))?;
     let control_options = control::Options {
         signals: options.take_signals,
         explain: Some(Box::new(Rehearsal::new(shared))),
+        notify: Arc::clone(&notify),
+        stock,
     };
-    let control = control::start(shared, &learn, admin_listener, control_options)
+    let control = control::start(shared, &learn, listening.admin, control_options)
         .map_err(|e| StartError::new("start the control thread", e))?;
-    let (drivers, shards) = start_shards(shared, &mut listeners)?;
-    Ok(Running { shared, listen, admin, drivers, shards, control, learn })
+    if taking.is_some() {
+        become_ready(shared)?;
+    }
+    let (drivers, shards) = start_shards(shared, listeners)?;
+    let running = Running { shared, listen, admin, drivers, shards, control, learn, door };
+    running.step_in(taking, &notify)
+}
+
+/// Asks the running process for its sockets, if that is wanted.
+fn ask(config: &Config, options: StartOptions) -> Result<Option<Taking>, StartError> {
+    let path = config.takeover_socket.as_deref().filter(|_| options.take_over);
+    let taking = path.map(|path| {
+        Taking::ask(path)
+            .map_err(|e| StartError::new(format!("take over at {}", path.display()), e))
+    });
+    taking.transpose()
+}
+
+/// What a successor of this process may ask for, and the door it would come to.
+fn stock(
+    config: &Config,
+    listening: &Listening,
+    taking: Option<&Taking>,
+) -> Result<(Option<Door>, Option<Stock>), StartError> {
+    let Some(path) = &config.takeover_socket else { return Ok((None, None)) };
+    let failed = |e| StartError::new(format!("make takeover socket {}", path.display()), e);
+    if taking.is_none() && Door::is_answered(path) {
+        return Err(failed(io::Error::from(io::ErrorKind::AddrInUse)));
+    }
+    let (made, door) = Door::make(path).map_err(failed)?;
+    let mut offer = listening.offer(config).map_err(failed)?;
+    offer.notify = settings(taking);
+    Ok((Some(made), Some(Stock { door, offer })))
+}
+
+/// How the service manager is reached: as the environment says, or as it was for the process before.
+fn settings(taking: Option<&Taking>) -> notify::Settings {
+    let here = notify::Settings::of_environment();
+    taking.map_or_else(|| here.clone(), |taking| here.clone().or(taking.notify()))
+}
+
+/// The service manager, for a process of its own.
+fn notify(options: StartOptions, taking: Option<&Taking>) -> Result<Arc<Notify>, StartError> {
+    if !options.take_signals {
+        return Ok(Arc::default());
+    }
+    let opened = Notify::open(&settings(taking)).map(Arc::new);
+    opened.map_err(|e| StartError::new("reach the service manager at NOTIFY_SOCKET", e))
+}
+
+/// Waits until the backends were asked and one answered, which needs no shard.
+fn become_ready(shared: &Published) -> Result<(), StartError> {
+    let began = clock::now();
+    while shared.phase() == Phase::Starting && clock::now().since(began) / 1000 < TAKEOVER_READY_MS
+    {
+        std::thread::park_timeout(Duration::from_millis(TICK_MS));
+    }
+    let why = match shared.phase() {
+        Phase::Ready => return Ok(()),
+        Phase::Starting => "no backend answered in time",
+        _ => "it was told to stop",
+    };
+    Err(StartError::new("become ready to take over", io::Error::other(why)))
 }
 
 impl Running {
+    /// Lets the process before know that this one accepts, and opens the door to the next.
+    fn step_in(self, taking: Option<Taking>, notify: &Notify) -> Result<Running, StartError> {
+        if let Some(taking) = taking {
+            if let Err(source) = taking.ready() {
+                // Whoever came to this process meanwhile is served to the end.
+                self.stop();
+                return Err(StartError::new("take over", source));
+            }
+            self.shared.set_sockets(Sockets::Own);
+            notify.ready();
+        }
+        let opened = self.door.as_ref().map_or(Ok(()), Door::open);
+        opened.map_err(|e| StartError::new("open the takeover socket", e))?;
+        Ok(self)
+    }
+
     /// Says where it listens and waits until it has drained.
     pub fn announce_and_wait(self) {
         crate::say::err(&self.announcement());
@@ -238,45 +334,15 @@ fn sessions_max(config: &Config) -> usize {
 /// Charge a conversation held adds to a new one's cost, in tokens: tells idle backends apart, never outweighs work.
 const CONVERSATION_TOKENS: f64 = 16.0;
 
-type Listeners = Vec<Vec<TcpListener>>;
-
-/// One listener an address, shared by all shards: whoever has the least connections takes the next.
-fn bind_all(
-    addresses: &[SocketAddr],
-    shards: usize,
-) -> Result<(Vec<SocketAddr>, Listeners), StartError> {
-    let mut bound = Vec::new();
-    let mut listeners: Listeners = (0..shards).map(|_| Vec::new()).collect();
-    for &address in addresses {
-        let failed = |source| StartError::new(format!("listen on {address}"), source);
-        let listener = bind(address).map_err(failed)?;
-        for of_shard in &mut listeners {
-            of_shard.push(listener.try_clone().map_err(failed)?);
-        }
-        // Port 0 is the system's choice.
-        bound.push(listener.local_addr().map_err(failed)?);
-    }
-    Ok((bound, listeners))
-}
-
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    use socket2::{Domain, Protocol, Socket, Type};
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(LISTEN_BACKLOG)?;
-    Ok(socket.into())
-}
-
 type Shards = (Vec<&'static str>, Vec<JoinHandle<io::Result<()>>>);
 
 fn start_shards(
     shared: &'static Published,
-    listeners: &mut Listeners,
+    listeners: Vec<Vec<TcpListener>>,
 ) -> Result<Shards, StartError> {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     let (mut drivers, mut threads) = (Vec::new(), Vec::new());
-    for (number, of_shard) in listeners.drain(..).enumerate() {
+    for (number, of_shard) in listeners.into_iter().enumerate() {
         let core = cores.get(number % cores.len().max(1)).copied();
         let (tell, told) = mpsc::channel();
         let seed = random_u64()?;

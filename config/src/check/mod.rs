@@ -9,6 +9,7 @@ mod edge;
 mod routing;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -21,6 +22,9 @@ use crate::source::empty_document;
 
 /// Listening addresses of one process.
 const LISTEN_MAX: usize = 16;
+
+/// Linux takes 107 bytes for a socket's path, and it is made under a longer name first.
+const SOCKET_PATH_BYTES_MAX: usize = 96;
 
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
@@ -71,6 +75,7 @@ fn everything_else(root: &mut Section<'_>, problems: &mut Vec<Problem>) -> Confi
     Config {
         listen,
         admin,
+        takeover_socket: takeover_socket(root),
         shards: root.unless_zero("shards", Unit::Count, &SHARDS).map(narrow),
         passthrough: root.flag("passthrough", true),
         unknown_model: root.choice("unknown_model", UnknownModel::Reject, &UnknownModel::NAMES),
@@ -121,6 +126,15 @@ fn admin(root: &mut Section<'_>, listen: &[SocketAddr]) -> SocketAddr {
         root.fail_key("admin", Some(&address.to_string()), &reason);
     }
     address
+}
+
+fn takeover_socket(root: &mut Section<'_>) -> Option<PathBuf> {
+    let (found, text) = root.string("takeover_socket")?;
+    if !text.starts_with('/') || text.contains('\0') || text.len() > SOCKET_PATH_BYTES_MAX {
+        let reason = format!("must be an absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes");
+        return root.fail(&found, &reason);
+    }
+    Some(PathBuf::from(text))
 }
 
 fn socket_address(root: &mut Section<'_>, found: &Value<'_>, text: &str) -> Option<SocketAddr> {

@@ -113,6 +113,7 @@ impl Live {
     fn process(&self, page: &mut Page<'_>) -> fmt::Result {
         let ready = self.shared.phase() == Phase::Ready && self.insight.admissible() > 0;
         page.gauge(names::READY, u64::from(ready))?;
+        page.counter(names::TAKEOVERS_REFUSED, self.insight.takeovers_refused())?;
         let ratio = self.shared.routes.load().all.learned.bytes_per_token();
         page.gauge(names::BYTES_PER_TOKEN, f64::from(ratio))?;
         page.gauges(names::BUILD, [([("version", env!("CARGO_PKG_VERSION"))], 1_u64)])?;

@@ -9,7 +9,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::insight::Insight;
-use crate::published::{Phase, Published};
+use crate::notify::Notify;
+use crate::published::{Phase, Published, Sockets};
 
 /// What was asked of the process so far; it only goes up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +42,7 @@ impl Stage {
 pub(super) async fn run(
     shared: &'static Published,
     insight: &Insight,
+    notify: &Notify,
     mut stages: watch::Receiver<Stage>,
 ) {
     let timeouts = &shared.config.timeouts;
@@ -50,6 +52,10 @@ pub(super) async fn run(
         (Phase::Stopping, Stage::End, None),
     ];
     reached(&mut stages, Stage::Leave).await;
+    // A successor, if there is one, is the service from now on.
+    if shared.sockets() != Sockets::Given {
+        notify.stopping();
+    }
     for (phase, until, within_ms) in steps {
         if *stages.borrow() >= until {
             continue;

@@ -16,28 +16,47 @@ use super::{Client, settled};
 /// The environment variable that names the configuration to serve.
 const SERVE: &str = "SHEARWATER_TEST_SERVE";
 
+/// The environment variable that says to take over from the process that runs.
+const TAKE_OVER: &str = "SHEARWATER_TEST_TAKE_OVER";
+
 /// Serves, if this process was started for it; returns when it has drained.
 pub fn serve_if_told() {
     let Some(path) = std::env::var_os(SERVE) else { return };
     let config = Config::load(Path::new(&path)).unwrap_or_else(|error| panic!("{error}"));
-    start(config, StartOptions { take_signals: true }).expect("it starts").announce_and_wait();
+    let take_over = std::env::var_os(TAKE_OVER).is_some();
+    let started = start(config, StartOptions { take_signals: true, take_over });
+    started.unwrap_or_else(|error| panic!("{error}")).announce_and_wait();
+}
+
+/// A process that may never come to serve; killed when dropped.
+#[derive(Debug)]
+pub struct Launched {
+    child: Child,
+    folder: PathBuf,
 }
 
 /// A running proxy process; killed when dropped.
 #[derive(Debug)]
 pub struct Process {
-    child: Child,
-    folder: PathBuf,
+    launched: Launched,
     /// Where clients connect.
     pub listen: SocketAddr,
     /// Where operators connect.
     pub admin: SocketAddr,
 }
 
-impl Process {
-    /// Starts a proxy from this text of a configuration file. `{folder}` in it stands for a folder of the process's
-    /// own. `test` names the test of this binary that calls [`serve_if_told`].
-    pub async fn start(test: &str, text: &str) -> Process {
+impl Launched {
+    /// Starts this binary as a proxy, and waits for nothing; see [`Process::start`].
+    pub fn start(test: &str, text: &str) -> Launched {
+        Launched::start_with(test, text, &[])
+    }
+
+    /// The same, told to take over from the process that runs.
+    pub fn successor(test: &str, text: &str) -> Launched {
+        Launched::start_with(test, text, &[(TAKE_OVER, "1")])
+    }
+
+    fn start_with(test: &str, text: &str, variables: &[(&str, &str)]) -> Launched {
         let name = format!("shearwater-test-{}-{:016x}", std::process::id(), fastrand::u64(..));
         let folder = std::env::temp_dir().join(name);
         fs::create_dir(&folder).expect("a folder");
@@ -48,13 +67,58 @@ impl Process {
         let child = Command::new(std::env::current_exe().expect("this binary"))
             .args([test, "--exact", "--nocapture"])
             .env(SERVE, &config)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(stream("stdout"))
             .stderr(stream("stderr"))
             .spawn()
             .expect("it starts");
-        let (listen, admin) = announced(&folder).await;
-        Process { child, folder, listen, admin }
+        Launched { child, folder }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it wrote to a file of its folder.
+    pub fn wrote(&self, name: &str) -> String {
+        let bytes = fs::read(self.folder.join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits for its end.
+    pub async fn ended(&mut self) -> ExitStatus {
+        settled("the process ends", async || self.child.try_wait().expect("a child")).await
+    }
+
+    /// Ends it without a warning.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+    }
+
+    /// Waits until it serves.
+    pub async fn serves(self) -> Process {
+        let (listen, admin) = announced(&self.folder).await;
+        Process { launched: self, listen, admin }
+    }
+}
+
+impl Process {
+    /// Starts a proxy from this text of a configuration file. `{folder}` in it stands for a folder of the process's
+    /// own. `test` names the test of this binary that calls [`serve_if_told`].
+    pub async fn start(test: &str, text: &str) -> Process {
+        Process::start_with(test, text, &[]).await
+    }
+
+    /// The same with more environment variables.
+    pub async fn start_with(test: &str, text: &str, variables: &[(&str, &str)]) -> Process {
+        Launched::start_with(test, text, variables).serves().await
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.launched.id()
     }
 
     /// A new client connection.
@@ -70,28 +134,27 @@ impl Process {
 
     /// What it wrote to a file of its folder: `stdout`, `stderr`, or another that it was told to write.
     pub fn wrote(&self, name: &str) -> String {
-        let bytes = fs::read(self.folder.join(name)).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
+        self.launched.wrote(name)
     }
 
     /// Sends it the signal to stop.
     pub fn terminate(&self) {
-        let sent = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).status();
+        let sent = Command::new("kill").arg("-TERM").arg(self.id().to_string()).status();
         assert!(sent.is_ok_and(|status| status.success()), "it runs");
     }
 
     /// Whether it has not ended yet.
     pub fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+        matches!(self.launched.child.try_wait(), Ok(None))
     }
 
     /// Waits for its end.
     pub async fn ended(&mut self) -> ExitStatus {
-        settled("the process ends", async || self.child.try_wait().expect("a child")).await
+        self.launched.ended().await
     }
 }
 
-impl Drop for Process {
+impl Drop for Launched {
     fn drop(&mut self) {
         // It may have ended, and the folder may be in use for a moment longer: neither is a failure of the test.
         let _ = self.child.kill();

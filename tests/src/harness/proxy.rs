@@ -29,7 +29,8 @@ impl Proxy {
     /// As this file says.
     pub fn of_config(text: &str) -> Proxy {
         let config = Config::parse("test", text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        let running = start(config, StartOptions { take_signals: false }).expect("it starts");
+        let running = start(config, StartOptions { take_signals: false, take_over: false })
+            .expect("it starts");
         let listen = running.listen[0];
         let admin = running.admin;
         Proxy { running: Some(running), listen, admin }

@@ -9,12 +9,14 @@ mod draining;
 mod evidence;
 mod figures;
 mod full;
+mod notified;
 mod operators;
 mod queueing;
 mod said;
 mod secrets;
 mod sessions;
 mod spelling;
+mod takeover;
 
 /// Not a test of its own: the binary starts itself again with this one to have the proxy as a process.
 #[test]

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         Err(error) => return failed(&error.to_string()),
     };
     std::thread::spawn(answer);
-    match start(config, StartOptions { take_signals: true }) {
+    match start(config, StartOptions { take_signals: true, take_over: false }) {
         Ok(running) => running.wait(),
         Err(error) => return failed(&error.to_string()),
     }
