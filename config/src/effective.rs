@@ -82,6 +82,7 @@ fn limits(out: &mut Text, limits: &Limits) {
     out.key("head_bytes_max", show_bytes(u64::from(limits.head_bytes_max)));
     out.key("headers_max", limits.headers_max);
     out.key("body_bytes_max", show_bytes(limits.body_bytes_max));
+    out.key("body_memory", show_bytes(limits.body_memory.unwrap_or(0)));
     out.key("connections_max", limits.connections_max.unwrap_or(0));
 }
 

@@ -198,6 +198,8 @@ pub struct Limits {
     pub headers_max: u32,
     /// Request body.
     pub body_bytes_max: u64,
+    /// Memory for all bodies and replies held at once, bytes; `None` means a share of what the process may use.
+    pub body_memory: Option<u64>,
     /// Client connections at once; `None` means derived from the descriptor limit.
     pub connections_max: Option<u32>,
 }

@@ -35,6 +35,7 @@ request_charge_tokens = 0
 head_bytes_max = "8KiB"
 headers_max = 64
 body_bytes_max = 1_000_000
+body_memory = "2MiB"
 connections_max = 5000
 [timeouts]
 head_ms = "1s"

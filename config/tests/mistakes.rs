@@ -154,6 +154,10 @@ fn values_that_do_not_fit_together_are_refused() {
             "[timeouts]\ndrain_grace_ms = 9\ndrain_max_ms = 8",
             "2: timeouts.drain_grace_ms = 9: must not be above drain_max_ms (8)",
         ),
+        (
+            "[limits]\nbody_memory = \"1MiB\"\nbody_bytes_max = \"2MiB\"",
+            "3: limits.body_bytes_max = 2097152: must not be above body_memory (1048576)",
+        ),
     ]);
 }
 

@@ -13,6 +13,7 @@ use crate::answer::Situation;
 use crate::api::Api;
 use crate::conversation;
 use crate::encoding::{self, Decoded, EncodingError};
+use crate::memory::Loan;
 use crate::prompt::{self, Canon, Prompt};
 use crate::published::{Pool, Published, Routes};
 
@@ -81,7 +82,8 @@ pub fn plan<'h>(
     if !api.reads_prompt() {
         return Planned::Forward(plan);
     }
-    let read = match decode(views.shared, get, body) {
+    let room = lend_for_decoding(views.shared, get, body);
+    let read = match decode(&room, get, body) {
         Ok(Some(decoded)) => read_prompt(views, api, get, &decoded, &mut plan),
         Ok(None) => {
             plan.conversation = conversation_of(views.shared, get, None);
@@ -95,17 +97,37 @@ pub fn plan<'h>(
     }
 }
 
+/// Memory for the decoded copy of a body, which lasts as long as this step. A body that needs no decoding needs none.
+fn lend_for_decoding<'s, 'h>(
+    shared: &'s Published,
+    get: &impl Fn(&str) -> Option<&'h [u8]>,
+    body: &[u8],
+) -> Room<'s> {
+    let body_max = usize::try_from(shared.body_bytes_max()).unwrap_or(usize::MAX);
+    let wanted = encoding::decoded_max(get("content-encoding"), body.len(), body_max) as u64;
+    Room { body_max, wanted, lent: shared.memory.lend(wanted) }
+}
+
+struct Room<'s> {
+    body_max: usize,
+    wanted: u64,
+    lent: Loan<'s>,
+}
+
 /// The body as text; `None` when its encoding is unknown, so that only its headers can be gone by.
 fn decode<'b, 'h>(
-    shared: &Published,
+    room: &Room<'_>,
     get: &impl Fn(&str) -> Option<&'h [u8]>,
     body: &'b [u8],
 ) -> Result<Option<Cow<'b, [u8]>>, Situation> {
-    let max = usize::try_from(shared.config.limits.body_bytes_max).unwrap_or(usize::MAX);
+    let short = room.lent.bytes() < room.wanted;
+    let lent = usize::try_from(room.lent.bytes()).unwrap_or(usize::MAX);
+    let max = if short { lent } else { room.body_max };
     match encoding::decode(get("content-encoding"), body, max) {
         Ok(Decoded::Plain(bytes)) => Ok(Some(bytes.into())),
         Ok(Decoded::Inflated(bytes)) => Ok(Some(bytes.into())),
         Ok(Decoded::Opaque) => Ok(None),
+        Err(EncodingError::TooLarge) if short => Err(Situation::NoMemory),
         Err(EncodingError::TooLarge) => Err(Situation::BodyTooLarge),
         Err(_) => Err(Situation::BadEncoding),
     }

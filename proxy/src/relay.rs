@@ -17,6 +17,7 @@ use crate::client::{Client, ClientLost};
 use crate::clock;
 use crate::http::{CHUNK_END, LAST_CHUNK, ReplyFraming, write_chunk_head};
 use crate::limits::{CHUNK_FILL_MAX, READ_BUFFER_FIRST, READ_BUFFER_MAX};
+use crate::memory::Charge;
 use crate::metrics::Count;
 use crate::place::Slot;
 use crate::record::End;
@@ -56,6 +57,8 @@ pub struct Relay<'r, W> {
     pub framing: ReplyFraming,
     /// In whose words an error is told.
     pub dialect: Dialect,
+    /// The memory that what is not sent yet takes.
+    pub memory: &'r mut Charge,
     /// Bytes written so far.
     pub bytes: u64,
 }
@@ -86,6 +89,7 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         if let Err(lost) = self.send(first).await {
             return self.lost(lost);
         }
+        self.memory.clear();
         if let Some(ring) = &self.shard.streams
             && self.may_ride()
         {
@@ -121,6 +125,7 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
             client: self.client.socket.descriptor(),
             backend: self.shard.shared.upstream(self.backend),
             alarm: Rc::clone(&self.client.alarm),
+            memory: Charge::new(&self.shard.memory),
             idle_ms: timeouts.stream_idle_ms,
             stall_ms: timeouts.write_stall_ms,
         };
@@ -152,8 +157,11 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
 
     async fn read(&mut self, mut buf: Vec<u8>) -> Read {
         if buf.len() == buf.capacity() && buf.capacity() < READ_BUFFER_MAX {
-            buf =
-                Vec::with_capacity((buf.capacity() * 4).clamp(READ_BUFFER_FIRST, READ_BUFFER_MAX));
+            let larger = (buf.capacity() * 4).clamp(READ_BUFFER_FIRST, READ_BUFFER_MAX);
+            // The first one is had in any case: without it nothing would move.
+            if self.memory.resize(larger) || buf.capacity() == 0 {
+                buf = Vec::with_capacity(larger);
+            }
         }
         buf.clear();
         let idle = self.shard.shared.config.timeouts.stream_idle_ms;

@@ -18,6 +18,7 @@ use crate::http::{Method, ResponseHead};
 use crate::limits::{
     HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST, RESPONSE_HEAD, SEND_TOGETHER_MAX,
 };
+use crate::memory::Charge;
 use crate::metrics::Count;
 use crate::reply::Reply;
 use crate::shard::Shard;
@@ -51,6 +52,8 @@ pub struct Held {
     pub raw: Vec<u8>,
     /// Moments of the attempt.
     pub moments: Moments,
+    /// The memory that `raw` takes.
+    pub memory: Charge,
 }
 
 /// Moments of an attempt.
@@ -160,8 +163,9 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         let head_at = clock::now();
         moments.reply_head = Some(head_at);
         let reply = Reply::new(&head, out.dialect, out.unwrap_chunks);
+        let memory = Charge::new(&self.shard.memory);
         // Boxed at once: it is handed on through several hands, and only the box moves.
-        let mut held = Box::new(Held { socket, head, reply, raw, moments });
+        let mut held = Box::new(Held { socket, head, reply, raw, moments, memory });
         let waited = self.hold(&mut held).await?;
         held.moments.first_byte = Some(if waited { clock::now() } else { head_at });
         Ok(held)
@@ -225,12 +229,15 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
     }
 
     /// Reads on until the reply may go to the client: its first telling event is there, or it is whole, or
-    /// it is too large to be anything but content. Returns whether that took another read.
+    /// it is too large to be anything but content, or for the memory that is left. Returns whether that took another read.
     async fn hold(&mut self, held: &mut Held) -> Result<bool, Failed> {
         let fed = held.reply.feed(&held.raw).map_err(|_| Failed::BadReply)?;
         held.raw.truncate(fed.consumed);
         let mut waited = false;
         while !held.reply.may_be_sent() && held.raw.len() < HELD_REPLY_MAX {
+            if !held.memory.note(held.raw.capacity()) && held.raw.len() >= READ_BUFFER_FIRST {
+                break;
+            }
             let before = held.raw.len();
             match self.read_more(&held.socket, &mut held.raw).await {
                 Err(Failed::BadReply) if held.reply.close() => return Ok(true),

@@ -24,6 +24,12 @@ const BODY_BYTES_MAX: Bound = Bound {
     max: 4 << 30,
     why: "a body is held in memory whole until an engine has it",
 };
+const BODY_MEMORY: Bound = Bound {
+    default: 0,
+    min: 1 << 20,
+    max: 1 << 40,
+    why: "0 is a quarter of the memory this process may use; one body must fit",
+};
 const CONNECTIONS_MAX: Bound =
     Bound { default: 0, min: 1, max: 4_194_304, why: "0 derives it from the descriptor limit" };
 
@@ -87,16 +93,28 @@ const DRAIN_MAX_MS: Bound = Bound {
 /// Reads `[limits]`.
 pub(super) fn limits(mut section: Section<'_>, problems: &mut Vec<Problem>) -> Limits {
     let s = &mut section;
+    let (body_bytes_max, body_memory) = bodies(s);
     let limits = Limits {
         head_bytes_max: narrow(s.whole("head_bytes_max", Unit::Bytes, &HEAD_BYTES_MAX)),
         headers_max: narrow(s.whole("headers_max", Unit::Count, &HEADERS_MAX)),
-        body_bytes_max: s.whole("body_bytes_max", Unit::Bytes, &BODY_BYTES_MAX),
+        body_bytes_max,
+        body_memory,
         connections_max: s
             .unless_zero("connections_max", Unit::Count, &CONNECTIONS_MAX)
             .map(narrow),
     };
     problems.extend(section.finish());
     limits
+}
+
+fn bodies(section: &mut Section<'_>) -> (u64, Option<u64>) {
+    let one = section.whole("body_bytes_max", Unit::Bytes, &BODY_BYTES_MAX);
+    let all = section.unless_zero("body_memory", Unit::Bytes, &BODY_MEMORY);
+    let one = match all {
+        Some(all) => not_above(section, "body_bytes_max", one, ("body_memory", all)),
+        None => one,
+    };
+    (one, all)
 }
 
 /// Reads `[timeouts]`.
