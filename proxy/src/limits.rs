@@ -117,6 +117,9 @@ pub const WAIT_CALLED_PER_PULSE: usize = 8;
 /// or near best on every measured workload).
 pub const WAIT_AGEING_TOKENS_PER_MS: u64 = 1;
 
+/// Tenants a shard's waiting room tells apart at once; those beyond share one account. It bounds the search for one.
+pub const WAIT_TENANTS_MAX: usize = 256;
+
 /// A prompt is answered as too large, instead of waiting, when its estimated tokens are more than so many times the
 /// largest pool. Bytes per token differ by less between prompts of one model, and a client told so gives up for good.
 pub const PROMPT_TOO_LARGE_TIMES: u64 = 2;
@@ -134,6 +137,9 @@ pub const MEMORY_LEASE_BYTES: u64 = 4 * 1024 * 1024;
 /// quarter of the budget lies idle with shards that have nothing to do.
 pub const MEMORY_LEASES_PER_SHARD: u64 = 8;
 
+/// How long the allocator keeps freed pages before the kernel has them back, ms. A busy process uses them again within
+/// this; kept for the second that is its default, bodies that were answered would count for as long.
+pub const FREED_PAGES_KEPT_MS: std::ffi::c_long = 10;
 /// From this size of the index on the process may use huge pages, bytes: below it they would only be rounding.
 pub const HUGE_PAGES_FROM_BYTES: u64 = 64 * 1024 * 1024;
 

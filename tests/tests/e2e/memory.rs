@@ -62,8 +62,8 @@ async fn beyond_the_budget_requests_are_told_to_come_back_and_the_rest_is_served
     let mut refused = 0;
     for _ in 0..20 {
         let mut client = proxy.client().await;
-        client.post(CHAT, &body).await;
         let reached = script.requests().len();
+        client.post(CHAT, &body).await;
         tokio::select! {
             reply = client.reply() => {
                 assert_eq!((reply.status, &reply.json()["error"]["code"]), (503, &json!("proxy_busy")));
