@@ -67,6 +67,9 @@ fn routing(out: &mut Text, routing: &Routing) {
     }
     out.key("affinity_entries", routing.affinity_entries);
     out.key("affinity_idle_s", routing.affinity_idle_s);
+    if let Some(name) = &routing.tenant_header {
+        out.key("tenant_header", quoted(name));
+    }
     out.key("output_tokens_default", routing.output_tokens_default);
     out.key("output_tokens_cap", routing.output_tokens_cap);
     out.key("evidence_blocks_default", routing.evidence_blocks_default);

@@ -148,6 +148,8 @@ pub struct Routing {
     pub session_header: Option<String>,
     /// Conversations whose last backend is remembered.
     pub affinity_entries: u32,
+    /// Request header that names the tenant, lower case; `None` means that tenants are not told apart.
+    pub tenant_header: Option<String>,
     /// Seconds after which an idle conversation is forgotten.
     pub affinity_idle_s: u64,
     /// Output tokens assumed for a request that gives no maximum.

@@ -18,6 +18,7 @@ response_headers = false
 policy = "prefix"
 block_bytes = 192
 session_header = "X-Chat"
+tenant_header = "Authorization"
 home_wait_ms = 0
 queue_wait_ms = "1min"
 queue_max = 1

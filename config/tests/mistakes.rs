@@ -166,8 +166,8 @@ fn session_headers_that_cannot_name_a_conversation_are_refused() {
     refused(&[
         (
             "[routing]\nsession_header = \"Host\"",
-            "2: routing.session_header = \"Host\": this header belongs to the connection, not the \
-             conversation",
+            "2: routing.session_header = \"Host\": this header belongs to the connection, not to the \
+             request",
         ),
         (
             "[routing]\nsession_header = \"x session\"",
