@@ -21,6 +21,8 @@ impl Config {
         routing(&mut out, &self.routing);
         limits(&mut out, &self.limits);
         timeouts(&mut out, &self.timeouts);
+        out.table("[stream]");
+        out.key("keepalive_ms", self.stream.keepalive_ms.unwrap_or(0));
         health(&mut out, &self.health);
         log(&mut out, &self.log);
         out.table("[explain]");
@@ -65,11 +67,11 @@ fn routing(out: &mut Text, routing: &Routing) {
     if let Some(name) = &routing.session_header {
         out.key("session_header", quoted(name));
     }
-    out.key("affinity_entries", routing.affinity_entries);
-    out.key("affinity_idle_s", routing.affinity_idle_s);
     if let Some(name) = &routing.tenant_header {
         out.key("tenant_header", quoted(name));
     }
+    out.key("affinity_entries", routing.affinity_entries);
+    out.key("affinity_idle_s", routing.affinity_idle_s);
     out.key("output_tokens_default", routing.output_tokens_default);
     out.key("output_tokens_cap", routing.output_tokens_cap);
     out.key("evidence_blocks_default", routing.evidence_blocks_default);

@@ -49,6 +49,8 @@ write_stall_ms = "6s"
 upstream_idle_ms = "4s"
 drain_grace_ms = 7
 drain_max_ms = 8
+[stream]
+keepalive_ms = "15s"
 [health]
 interval_ms = 100
 timeout_ms = 101
@@ -131,6 +133,9 @@ fn typed_values_arrive_in_their_units() {
     let config = parse(NOTHING_DEFAULT);
     assert_eq!(config.routing.affinity_idle_s, 7_200);
     assert_eq!(config.routing.session_header.as_deref(), Some("x-chat"));
+    assert_eq!(config.routing.tenant_header.as_deref(), Some("authorization"));
+    assert_eq!(config.stream.keepalive_ms, Some(15_000));
+    assert_eq!(config.limits.body_memory, Some(2 << 20));
     assert_eq!(config.limits.head_bytes_max, 8_192);
     assert_eq!(config.limits.connections_max, Some(5_000));
     assert_eq!(config.timeouts.connect_ms, 256);

@@ -215,7 +215,7 @@ impl<'s> Exchange<'s> {
         gone: Pin<&mut W>,
     ) -> Next {
         let raw = std::mem::take(&mut held.raw);
-        let Held { socket, head, reply, moments, memory, .. } = &mut *held;
+        let Held { socket, head, reply, moments, memory, undecided, .. } = &mut *held;
         self.note_moments(*moments);
         self.record.status = head.status();
         self.record.streamed = reply.is_event_stream();
@@ -235,8 +235,9 @@ impl<'s> Exchange<'s> {
             dialect: self.api.dialect(),
             memory,
             bytes: 0,
+            first_event: None,
         };
-        let relayed = relay.run(out, raw, slot.as_ref()).await;
+        let relayed = relay.run(out, raw, slot.as_ref(), *undecided).await;
         drop(slot);
         self.record.events = reply.events();
         self.record.usage = reply.usage();
@@ -292,6 +293,8 @@ impl<'s> Exchange<'s> {
     }
 
     fn note_end(&mut self, relayed: Relayed) -> Next {
+        let times = &mut self.record.times;
+        times.first_byte = times.first_byte.or(relayed.first_event);
         self.record.end = relayed.end;
         self.record.reply_bytes = relayed.bytes;
         if relayed.client_reusable && self.to.keep_alive { Next::Request } else { Next::Close }

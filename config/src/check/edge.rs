@@ -1,7 +1,8 @@
-//! Sections `[limits]` and `[timeouts]`: what one client may send and how long each phase may take.
+//! Sections `[limits]`, `[timeouts]` and `[stream]`: what one client may send, how long each phase may take, and what
+//! clients are told meanwhile.
 
 use crate::error::Problem;
-use crate::model::{Limits, Timeouts};
+use crate::model::{Limits, Stream, Timeouts};
 use crate::raw::{Bound, Section, Unit};
 
 use super::{narrow, not_above};
@@ -81,6 +82,12 @@ const UPSTREAM_IDLE_MS: Bound = Bound {
     max: 4_999,
     why: "every engine closes idle connections after 5000 ms, and a request sent then is lost",
 };
+const KEEPALIVE_MS: Bound = Bound {
+    default: 0,
+    min: 100,
+    max: 600_000,
+    why: "0 is never; clients give up after minutes, and each sign of life is a write",
+};
 const DRAIN_GRACE_MS: Bound =
     Bound { default: 2_000, min: 0, max: 600_000, why: "load balancers notice within seconds" };
 const DRAIN_MAX_MS: Bound = Bound {
@@ -135,6 +142,13 @@ pub(super) fn timeouts(mut section: Section<'_>, problems: &mut Vec<Problem>) ->
     };
     problems.extend(section.finish());
     timeouts
+}
+
+/// Reads `[stream]`.
+pub(super) fn stream(mut section: Section<'_>, problems: &mut Vec<Problem>) -> Stream {
+    let keepalive_ms = section.unless_zero("keepalive_ms", Unit::Ms, &KEEPALIVE_MS);
+    problems.extend(section.finish());
+    Stream { keepalive_ms }
 }
 
 fn drain(section: &mut Section<'_>) -> (u64, u64) {

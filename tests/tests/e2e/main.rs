@@ -3,6 +3,7 @@
 mod breaker;
 mod failure;
 mod framing;
+mod kept_alive;
 mod leaving;
 mod limits;
 mod memory;
