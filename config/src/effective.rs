@@ -25,6 +25,8 @@ impl Config {
         routing(&mut out, &self.routing);
         limits(&mut out, &self.limits);
         timeouts(&mut out, &self.timeouts);
+        out.table("[stream]");
+        out.key("keepalive_ms", self.stream.keepalive_ms.unwrap_or(0));
         health(&mut out, &self.health);
         log(&mut out, &self.log);
         out.table("[explain]");
@@ -69,6 +71,9 @@ fn routing(out: &mut Text, routing: &Routing) {
     if let Some(name) = &routing.session_header {
         out.key("session_header", quoted(name));
     }
+    if let Some(name) = &routing.tenant_header {
+        out.key("tenant_header", quoted(name));
+    }
     out.key("affinity_entries", routing.affinity_entries);
     out.key("affinity_idle_s", routing.affinity_idle_s);
     out.key("output_tokens_default", routing.output_tokens_default);
@@ -86,6 +91,7 @@ fn limits(out: &mut Text, limits: &Limits) {
     out.key("head_bytes_max", show_bytes(u64::from(limits.head_bytes_max)));
     out.key("headers_max", limits.headers_max);
     out.key("body_bytes_max", show_bytes(limits.body_bytes_max));
+    out.key("body_memory", show_bytes(limits.body_memory.unwrap_or(0)));
     out.key("connections_max", limits.connections_max.unwrap_or(0));
 }
 

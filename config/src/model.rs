@@ -33,6 +33,8 @@ pub struct Config {
     pub limits: Limits,
     /// How long each phase may take.
     pub timeouts: Timeouts,
+    /// What clients are told while a stream is silent.
+    pub stream: Stream,
     /// Probing and scraping of the backends.
     pub health: Health,
     /// What is written, where.
@@ -148,6 +150,8 @@ pub struct Routing {
     pub queue_max: u32,
     /// Request header that names the conversation, lower case.
     pub session_header: Option<String>,
+    /// Request header that names the tenant, lower case; `None` means that tenants are not told apart.
+    pub tenant_header: Option<String>,
     /// Conversations whose last backend is remembered.
     pub affinity_entries: u32,
     /// Seconds after which an idle conversation is forgotten.
@@ -200,6 +204,8 @@ pub struct Limits {
     pub headers_max: u32,
     /// Request body.
     pub body_bytes_max: u64,
+    /// Memory for all bodies and replies held at once, bytes; `None` means a share of what the process may use.
+    pub body_memory: Option<u64>,
     /// Client connections at once; `None` means derived from the descriptor limit.
     pub connections_max: Option<u32>,
 }
@@ -227,6 +233,14 @@ pub struct Timeouts {
     pub drain_grace_ms: u64,
     /// After a stop signal: the longest a running reply may still take.
     pub drain_max_ms: u64,
+}
+
+/// What clients are told while a stream is silent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stream {
+    /// After so long without an event, and then again and again, a stream that has been promised but not begun is kept
+    /// alive; `None` means never.
+    pub keepalive_ms: Option<u64>,
 }
 
 /// Probing and scraping of the backends.

@@ -19,6 +19,7 @@ response_headers = false
 policy = "prefix"
 block_bytes = 192
 session_header = "X-Chat"
+tenant_header = "Authorization"
 home_wait_ms = 0
 queue_wait_ms = "1min"
 queue_max = 1
@@ -36,6 +37,7 @@ request_charge_tokens = 0
 head_bytes_max = "8KiB"
 headers_max = 64
 body_bytes_max = 1_000_000
+body_memory = "2MiB"
 connections_max = 5000
 [timeouts]
 head_ms = "1s"
@@ -48,6 +50,8 @@ write_stall_ms = "6s"
 upstream_idle_ms = "4s"
 drain_grace_ms = 7
 drain_max_ms = 8
+[stream]
+keepalive_ms = "15s"
 [health]
 interval_ms = 100
 timeout_ms = 101
@@ -130,6 +134,9 @@ fn typed_values_arrive_in_their_units() {
     let config = parse(NOTHING_DEFAULT);
     assert_eq!(config.routing.affinity_idle_s, 7_200);
     assert_eq!(config.routing.session_header.as_deref(), Some("x-chat"));
+    assert_eq!(config.routing.tenant_header.as_deref(), Some("authorization"));
+    assert_eq!(config.stream.keepalive_ms, Some(15_000));
+    assert_eq!(config.limits.body_memory, Some(2 << 20));
     assert_eq!(config.limits.head_bytes_max, 8_192);
     assert_eq!(config.limits.connections_max, Some(5_000));
     assert_eq!(config.timeouts.connect_ms, 256);

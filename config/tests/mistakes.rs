@@ -167,6 +167,10 @@ fn values_that_do_not_fit_together_are_refused() {
             "[timeouts]\ndrain_grace_ms = 9\ndrain_max_ms = 8",
             "2: timeouts.drain_grace_ms = 9: must not be above drain_max_ms (8)",
         ),
+        (
+            "[limits]\nbody_memory = \"1MiB\"\nbody_bytes_max = \"2MiB\"",
+            "3: limits.body_bytes_max = 2097152: must not be above body_memory (1048576)",
+        ),
     ]);
 }
 
@@ -175,8 +179,8 @@ fn session_headers_that_cannot_name_a_conversation_are_refused() {
     refused(&[
         (
             "[routing]\nsession_header = \"Host\"",
-            "2: routing.session_header = \"Host\": this header belongs to the connection, not the \
-             conversation",
+            "2: routing.session_header = \"Host\": this header belongs to the connection, not to the \
+             request",
         ),
         (
             "[routing]\nsession_header = \"x session\"",

@@ -1,14 +1,17 @@
 //! Reads a request's body whole, before anything is sent upstream.
 //!
 //! The fingerprint needs all of it, a retry needs it again, and an upstream that never sees half a body
-//! cannot be desynchronised by one. A declared length alone reserves little memory.
+//! cannot be desynchronised by one. A declared length alone reserves little memory, and none beyond the budget of all.
 
 use monoio::buf::{IoBufMut, SliceMut};
 
 use crate::client::{Client, ClientLost};
 use crate::clock;
 use crate::http::{ChunkedReader, RequestFraming};
-use crate::limits::{BODY_RESERVE_MAX, READ_BUFFER_MAX, REQUEST_CHUNKS};
+use crate::limits::{
+    BODY_GROWTH_DIVISOR, BODY_GROWTH_MIN, BODY_RESERVE_MAX, READ_BUFFER_MAX, REQUEST_CHUNKS,
+};
+use crate::memory::Charge;
 
 /// Why there is no body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +22,8 @@ pub enum BodyError {
     TooLarge,
     /// Its chunks are malformed.
     Malformed,
+    /// There is no memory for it now.
+    NoMemory,
 }
 
 /// Bounds of reading a body.
@@ -30,7 +35,8 @@ pub struct BodyBounds {
     pub idle_ms: u64,
 }
 
-/// Reads the body that `framing` announces. What follows it stays with the client's inbox.
+/// Reads the body that `framing` announces, whose length was checked. What follows it stays with the client's inbox. `charge` counts the memory
+/// that the body takes; after an error it is the caller's to clear.
 ///
 /// # Errors
 /// See [`BodyError`]; after one the connection cannot be read any further.
@@ -38,67 +44,98 @@ pub async fn read(
     client: &Client,
     framing: RequestFraming,
     bounds: BodyBounds,
+    charge: &mut Charge,
 ) -> Result<Vec<u8>, BodyError> {
     match framing {
         RequestFraming::None => Ok(Vec::new()),
-        RequestFraming::Length(length) => read_length(client, length, bounds).await,
-        RequestFraming::Chunked => read_chunked(client, bounds).await,
+        RequestFraming::Length(length) => read_length(client, length, bounds.idle_ms, charge).await,
+        RequestFraming::Chunked => read_chunked(client, bounds, charge).await,
+    }
+}
+
+/// Whether a body of this length may be read at all: better refused now than when half of it has come.
+///
+/// # Errors
+/// When it is too large, or would not fit into what others leave.
+pub fn check_length(length: u64, bytes_max: u64, charge: &Charge) -> Result<(), BodyError> {
+    match length <= bytes_max {
+        false => Err(BodyError::TooLarge),
+        true if charge.would_fit(length) => Ok(()),
+        true => Err(BodyError::NoMemory),
     }
 }
 
 async fn read_length(
     client: &Client,
     length: u64,
-    bounds: BodyBounds,
+    idle_ms: u64,
+    charge: &mut Charge,
 ) -> Result<Vec<u8>, BodyError> {
-    if length > bounds.bytes_max {
-        return Err(BodyError::TooLarge);
-    }
     let length = usize::try_from(length).map_err(|_| BodyError::TooLarge)?;
     let mut body = client.take_inbox();
     if body.len() > length {
         let rest = body.split_off(length);
         client.put_back(rest);
-        return Ok(body);
     }
+    hold(charge, body.capacity())?;
     while body.len() < length {
-        body = read_into(client, body, length, bounds.idle_ms).await?;
+        reserve_towards(&mut body, length, charge)?;
+        body = read_into(client, body, length, idle_ms).await?;
     }
     Ok(body)
+}
+
+fn hold(charge: &mut Charge, bytes: usize) -> Result<(), BodyError> {
+    if charge.resize(bytes) { Ok(()) } else { Err(BodyError::NoMemory) }
+}
+
+/// Makes room for what is missing, all of it if that is little, else as much as has come.
+fn reserve_towards(
+    body: &mut Vec<u8>,
+    length: usize,
+    charge: &mut Charge,
+) -> Result<(), BodyError> {
+    let (have, missing) = (body.len(), length - body.len());
+    let room = body.capacity() - have;
+    if room > 0 && room >= missing.min(READ_BUFFER_MAX) {
+        return Ok(());
+    }
+    let more = missing.min(BODY_RESERVE_MAX.max(have));
+    hold(charge, have + more)?;
+    body.reserve_exact(more);
+    Ok(())
 }
 
 /// One read towards `length`, never past it.
 async fn read_into(
     client: &Client,
-    mut body: Vec<u8>,
+    body: Vec<u8>,
     length: usize,
     idle_ms: u64,
 ) -> Result<Vec<u8>, BodyError> {
     let start = body.len();
-    if body.capacity() == start || body.capacity() - start < (length - start).min(READ_BUFFER_MAX) {
-        body.reserve_exact((length - start).min(BODY_RESERVE_MAX.max(start)));
-    }
     let end = body.capacity().min(length);
     client.alarm.set(clock::recent().millis(), idle_ms);
     client.read(body.slice_mut(start..end)).await.map(SliceMut::into_inner).map_err(BodyError::Lost)
 }
 
-async fn read_chunked(client: &Client, bounds: BodyBounds) -> Result<Vec<u8>, BodyError> {
+async fn read_chunked(
+    client: &Client,
+    bounds: BodyBounds,
+    charge: &mut Charge,
+) -> Result<Vec<u8>, BodyError> {
     let mut reader = ChunkedReader::new(REQUEST_CHUNKS);
     let mut body = Vec::new();
     let mut raw = client.take_inbox();
     loop {
-        let mut fits = true;
+        let mut added = Ok(());
         let fed = reader.feed(&raw, |payload| {
-            fits = fits && (body.len() + payload.len()) as u64 <= bounds.bytes_max;
-            if fits {
-                body.extend_from_slice(payload);
+            if added.is_ok() {
+                added = add(&mut body, payload, bounds.bytes_max, charge);
             }
         });
         let fed = fed.map_err(|_| BodyError::Malformed)?;
-        if !fits {
-            return Err(BodyError::TooLarge);
-        }
+        added?;
         if fed.done {
             raw.drain(..fed.consumed.min(raw.len()));
             client.put_back(raw);
@@ -108,4 +145,24 @@ async fn read_chunked(client: &Client, bounds: BodyBounds) -> Result<Vec<u8>, Bo
         client.alarm.set(clock::recent().millis(), bounds.idle_ms);
         raw = client.read_more(raw).await.map_err(BodyError::Lost)?;
     }
+}
+
+fn add(
+    body: &mut Vec<u8>,
+    payload: &[u8],
+    bytes_max: u64,
+    charge: &mut Charge,
+) -> Result<(), BodyError> {
+    let length = body.len() + payload.len();
+    if length as u64 > bytes_max {
+        return Err(BodyError::TooLarge);
+    }
+    if length > body.capacity() {
+        let grown =
+            length.max(body.len() + (body.len() / BODY_GROWTH_DIVISOR).max(BODY_GROWTH_MIN));
+        hold(charge, grown)?;
+        body.reserve_exact(grown - body.len());
+    }
+    body.extend_from_slice(payload);
+    Ok(())
 }

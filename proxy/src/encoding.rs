@@ -84,6 +84,18 @@ pub fn decode<'a>(
     }
 }
 
+/// Bytes that decoding a body of `body_len` bytes may take at most; 0 when there is nothing to decode.
+pub fn decoded_max(content_encoding: Option<&[u8]>, body_len: usize, bytes_max: usize) -> usize {
+    let name = content_encoding.unwrap_or_default().trim_ascii();
+    let decodes =
+        [&b"gzip"[..], b"x-gzip", b"zstd"].iter().any(|one| name.eq_ignore_ascii_case(one));
+    if decodes { bound(body_len, bytes_max) } else { 0 }
+}
+
+fn bound(body_len: usize, bytes_max: usize) -> usize {
+    body_len.saturating_mul(DECODED_RATIO_MAX).max(DECODED_BYTES_FREE).min(bytes_max)
+}
+
 fn inflate<'a>(
     decoder: impl Read,
     body: &[u8],
@@ -92,8 +104,7 @@ fn inflate<'a>(
     if body.is_empty() {
         return Err(EncodingError::Corrupt);
     }
-    let by_ratio = body.len().saturating_mul(DECODED_RATIO_MAX).max(DECODED_BYTES_FREE);
-    let bound = by_ratio.min(bytes_max);
+    let bound = bound(body.len(), bytes_max);
     let mut bytes = Vec::with_capacity(body.len().saturating_mul(4).min(bound));
     // One byte more than allowed tells "exactly full" from "too large".
     let limit = u64::try_from(bound).unwrap_or(u64::MAX).saturating_add(1);

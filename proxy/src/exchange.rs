@@ -18,6 +18,8 @@ use crate::http::{
     CONTINUE, Downstream, RequestFraming, RequestHead, Version, write_response_head,
 };
 use crate::limits::{MODEL_NAME_BYTES_MAX, PATH_BYTES_MAX};
+use crate::memory::Charge;
+use crate::metrics::Count;
 use crate::place::Slot;
 use crate::plan::{self, Plan, Planned, Views};
 use crate::published::Phase;
@@ -44,6 +46,8 @@ pub(crate) struct Exchange<'s> {
     pub(crate) to: Downstream,
     pub(crate) request_id: RequestId,
     pub(crate) record: Box<Record>,
+    /// The memory its body takes.
+    memory: Charge,
 }
 
 impl<'s> Exchange<'s> {
@@ -61,6 +65,7 @@ impl<'s> Exchange<'s> {
             to: Downstream { version: head.version(), keep_alive },
             request_id: RequestId::of(id),
             record: Box::new(new_record(shard, head, api, id)),
+            memory: Charge::new(&shard.memory),
         }
     }
 
@@ -102,15 +107,16 @@ impl<'s> Exchange<'s> {
     async fn read_framed(&mut self) -> Result<Vec<u8>, BodyError> {
         let config = &self.shard.shared.config;
         let framing = self.head.framing();
-        let bytes_max = config.limits.body_bytes_max;
-        if matches!(framing, RequestFraming::Length(length) if length > bytes_max) {
-            return Err(BodyError::TooLarge);
+        let bytes_max = self.shard.shared.body_bytes_max();
+        if let RequestFraming::Length(length) = framing {
+            // Said before the client is told to go on.
+            body::check_length(length, bytes_max, &self.memory)?;
         }
         if self.head.expects_continue() && framing != RequestFraming::None {
             self.say_continue().await.map_err(BodyError::Lost)?;
         }
         let bounds = BodyBounds { bytes_max, idle_ms: config.timeouts.body_idle_ms };
-        body::read(self.client, framing, bounds).await
+        body::read(self.client, framing, bounds, &mut self.memory).await
     }
 
     /// A client that already sent its body does not wait to be told to.
@@ -128,9 +134,11 @@ impl<'s> Exchange<'s> {
                 self.record.end = end_of(lost);
                 return Next::Close;
             }
+            BodyError::NoMemory => Situation::NoMemory,
             BodyError::TooLarge => Situation::BodyTooLarge,
             BodyError::Malformed => Situation::BadRequest,
         };
+        self.memory.clear();
         self.to.keep_alive = false;
         self.answer(situation).await;
         Next::Linger
@@ -138,6 +146,9 @@ impl<'s> Exchange<'s> {
 
     /// Answers by ourselves. The record says so.
     async fn answer(&mut self, situation: Situation) -> Next {
+        if situation == Situation::NoMemory {
+            self.shard.stats.add(Count::BodiesRefused, 1);
+        }
         let head_only = self.head.method_bytes() == b"HEAD";
         let answer = answer::own(situation, self.api.dialect(), self.request_id.as_str());
         self.record.status = answer.status;
@@ -184,6 +195,7 @@ impl<'s> Exchange<'s> {
         let found = self.find(&plan, &body, gone.as_mut()).await;
         // From here on nothing is sent again, so the body's memory is given back before the reply.
         drop(body);
+        self.memory.clear();
         self.record.blocks = plan.blocks;
         match found {
             Found::Reply(held, slot, backend) => self.relay(held, slot, backend, gone).await,
@@ -203,7 +215,7 @@ impl<'s> Exchange<'s> {
         gone: Pin<&mut W>,
     ) -> Next {
         let raw = std::mem::take(&mut held.raw);
-        let Held { socket, head, reply, moments, .. } = &mut *held;
+        let Held { socket, head, reply, moments, memory, undecided, .. } = &mut *held;
         self.note_moments(*moments);
         self.record.status = head.status();
         self.record.streamed = reply.is_event_stream();
@@ -221,9 +233,11 @@ impl<'s> Exchange<'s> {
             reply,
             framing,
             dialect: self.api.dialect(),
+            memory,
             bytes: 0,
+            first_event: None,
         };
-        let relayed = relay.run(out, raw, slot.as_ref()).await;
+        let relayed = relay.run(out, raw, slot.as_ref(), *undecided).await;
         drop(slot);
         self.record.events = reply.events();
         self.record.usage = reply.usage();
@@ -279,6 +293,8 @@ impl<'s> Exchange<'s> {
     }
 
     fn note_end(&mut self, relayed: Relayed) -> Next {
+        let times = &mut self.record.times;
+        times.first_byte = times.first_byte.or(relayed.first_event);
         self.record.end = relayed.end;
         self.record.reply_bytes = relayed.bytes;
         if relayed.client_reusable && self.to.keep_alive { Next::Request } else { Next::Close }

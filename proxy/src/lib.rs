@@ -48,6 +48,7 @@ pub mod insight;
 pub mod journal;
 pub mod learn;
 pub mod limits;
+pub mod memory;
 pub mod metrics;
 mod metrics_names;
 pub mod operator;

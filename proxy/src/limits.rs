@@ -47,6 +47,10 @@ pub const SEND_TOGETHER_MAX: usize = 16 * 1024;
 /// What is set aside at once for a body whose length the client declared, bytes; beyond it the buffer
 /// grows with what really arrives, so a declared length alone never costs memory.
 pub const BODY_RESERVE_MAX: usize = 1024 * 1024;
+/// A body in chunks grows by a part of its size, as a divisor, so that its memory is at most so much larger than it …
+pub const BODY_GROWTH_DIVISOR: usize = 4;
+/// … and by at least this many bytes, so that a small one does not grow with every read.
+pub const BODY_GROWTH_MIN: usize = 16 * 1024;
 /// Pipelined bytes taken in while a request is being served, bytes. More stays in the kernel.
 pub const PIPELINED_MAX: usize = 64 * 1024;
 /// What is kept of a reply before it is decided that the reply goes to the client, bytes. An error event
@@ -113,12 +117,29 @@ pub const WAIT_CALLED_PER_PULSE: usize = 8;
 /// or near best on every measured workload).
 pub const WAIT_AGEING_TOKENS_PER_MS: u64 = 1;
 
+/// Tenants a shard's waiting room tells apart at once; those beyond share one account. It bounds the search for one.
+pub const WAIT_TENANTS_MAX: usize = 256;
+
 /// A prompt is answered as too large, instead of waiting, when its estimated tokens are more than so many times the
 /// largest pool. Bytes per token differ by less between prompts of one model, and a client told so gives up for good.
 pub const PROMPT_TOO_LARGE_TIMES: u64 = 2;
 
 // --- Memory -----------------------------------------------------------------------------------------
 
+/// Bodies and replies may take this part of the memory the process may use, as a divisor, unless configured: what the
+/// index, connections and the kernel's socket buffers take is of the same order.
+pub const MEMORY_SHARE_DIVISOR: u64 = 4;
+/// … and at least this many bytes, the largest body that is allowed by default.
+pub const MEMORY_DEFAULT_MIN: u64 = 64 * 1024 * 1024;
+/// A shard takes from that budget so many bytes at a time: 40 bodies of coding agents for one write to a shared line.
+pub const MEMORY_LEASE_BYTES: u64 = 4 * 1024 * 1024;
+/// Of a small budget it takes less at a time: its part divided by this. It keeps up to two leases in hand, so at most a
+/// quarter of the budget lies idle with shards that have nothing to do.
+pub const MEMORY_LEASES_PER_SHARD: u64 = 8;
+
+/// How long the allocator keeps freed pages before the kernel has them back, ms. A busy process uses them again within
+/// this; kept for the second that is its default, bodies that were answered would count for as long.
+pub const FREED_PAGES_KEPT_MS: std::ffi::c_long = 10;
 /// From this size of the index on the process may use huge pages, bytes: below it they would only be rounding.
 pub const HUGE_PAGES_FROM_BYTES: u64 = 64 * 1024 * 1024;
 

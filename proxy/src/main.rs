@@ -17,6 +17,7 @@ const EXIT_START: u8 = 70;
 
 fn main() -> ExitCode {
     proxy::pages::begin_small();
+    proxy::pages::give_back_soon();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -36,6 +36,8 @@ pub enum Count {
     BusyAnswers,
     /// Failures of backends before any reply byte went to the client.
     UpstreamFailures,
+    /// Requests refused because bodies and replies took all the memory they may.
+    BodiesRefused,
     /// Bytes sent to clients.
     BytesDown,
     /// Events relayed.
@@ -55,6 +57,8 @@ pub enum Level {
     UpstreamIdle,
     /// Requests waiting for room.
     Waiting,
+    /// Bytes held for requests and replies.
+    MemoryHeld,
     /// 1 when the shard runs on io_uring, 0 on epoll.
     IoUring,
     /// Ticks of the shard so far; [`TICKS_ENDED`] once it has ended.

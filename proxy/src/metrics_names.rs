@@ -105,6 +105,16 @@ pub(crate) const UPSTREAM_FAILURES: Metric = metric(
     "shearwater_upstream_failures",
     "Failures of backends before any reply byte went to the client",
 );
+pub(crate) const BODIES_REFUSED: Metric = metric(
+    "shearwater_bodies_refused",
+    "Requests answered as busy because bodies and replies took all the memory they may",
+);
+pub(crate) const MEMORY_HELD: Metric = metric(
+    "shearwater_body_memory_bytes",
+    "Memory held for request bodies, replies not begun and clients that read slowly",
+);
+pub(crate) const MEMORY_HELD_MAX: Metric =
+    metric("shearwater_body_memory_bytes_max", "Memory that may be held so (limits.body_memory)");
 pub(crate) const REPLY_BYTES: Metric = metric("shearwater_reply_bytes", "Bytes sent to clients");
 pub(crate) const EVENTS: Metric = metric("shearwater_events", "Server-sent events relayed");
 pub(crate) const SESSIONS: Metric = metric("shearwater_connections", "Client connections open");

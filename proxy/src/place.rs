@@ -16,6 +16,7 @@ use crate::limits::{BUSY_PAUSE_MS, PROMPT_TOO_LARGE_TIMES};
 use crate::plan::{self, Plan};
 use crate::published::Phase;
 use crate::shard::Shard;
+use crate::wait::Waits;
 
 /// A held slot, given back when dropped; whoever waits on this shard is then called.
 #[derive(Debug)]
@@ -107,7 +108,13 @@ pub async fn place<W: Future<Output = ()>>(
     loop {
         let tried = try_place(shard, plan, &excluded.all(), *waited_ms);
         let (full, decision) = match tried {
-            Ok(placement) => return Ok(placement),
+            Ok(placement) => {
+                match queued {
+                    Some(place) => place.ticket.served(),
+                    None => shard.room.note_passed(plan.tenant, room_tokens(plan)),
+                }
+                return Ok(placement);
+            }
             Err(refused) => refused,
         };
         if full == Full::Never && excluded.busy.is_empty() {
@@ -237,12 +244,22 @@ impl Queued {
         // Nobody was chosen, so what counts is what the best of them holds.
         let block_bytes = u64::from(shard.shared.config.routing.block_bytes);
         let held = decision.map_or(0, |decision| u64::from(decision.deepest_blocks) * block_bytes);
-        let uncached = plan.canonical_bytes.saturating_sub(held) / 4;
-        let ticket = shard.room.enter(uncached, clock::now().millis());
+        let uncached = plan.canonical_bytes.saturating_sub(held) / BYTES_PER_TOKEN;
+        let waits =
+            Waits { uncached_tokens: uncached, tokens: room_tokens(plan), tenant: plan.tenant };
+        let ticket = shard.room.enter(waits, clock::now().millis());
         shard.keep_pulsing();
         Some(Queued { ticket, _counted: counted })
     }
 }
+
+/// The room a request takes, estimated: what tenants share.
+fn room_tokens(plan: &Plan) -> u64 {
+    plan.canonical_bytes / BYTES_PER_TOKEN + plan.output_tokens
+}
+
+/// Waiting requests are compared with one another, whatever their models: one usual figure for all.
+const BYTES_PER_TOKEN: u64 = 4;
 
 struct Counted(&'static AtomicUsize);
 

@@ -6,15 +6,18 @@
 use std::borrow::Cow;
 
 use index::{
-    Ask, BackendSet, ConversationKey, Fingerprinter, Millis, SequenceHash, conversation_key,
+    Ask, BackendSet, ConversationKey, FingerprintKey, Fingerprinter, Millis, SequenceHash,
+    conversation_key,
 };
 
 use crate::answer::Situation;
 use crate::api::Api;
 use crate::conversation;
 use crate::encoding::{self, Decoded, EncodingError};
+use crate::memory::Loan;
 use crate::prompt::{self, Canon, Prompt};
 use crate::published::{Pool, Published, Routes};
+use crate::wait::TenantKey;
 
 /// What the decision needs to know of a request.
 #[derive(Debug, Default)]
@@ -29,6 +32,8 @@ pub struct Plan {
     pub output_tokens: u64,
     /// Whose conversation it is.
     pub conversation: Option<ConversationKey>,
+    /// Whose room it takes, where tenants are told apart.
+    pub tenant: Option<TenantKey>,
     /// Whether it takes a slot; side calls do not.
     pub reserves: bool,
 }
@@ -75,13 +80,15 @@ pub fn plan<'h>(
     }
     let mut plan = Plan {
         reserves: api.reserves_slot(),
+        tenant: tenant_of(views.shared, get),
         output_tokens: output_tokens(views.shared, None, 1),
         ..Plan::default()
     };
     if !api.reads_prompt() {
         return Planned::Forward(plan);
     }
-    let read = match decode(views.shared, get, body) {
+    let room = lend_for_decoding(views.shared, get, body);
+    let read = match decode(&room, get, body) {
         Ok(Some(decoded)) => read_prompt(views, api, get, &decoded, &mut plan),
         Ok(None) => {
             plan.conversation = conversation_of(views.shared, get, None);
@@ -95,17 +102,37 @@ pub fn plan<'h>(
     }
 }
 
+/// Memory for the decoded copy of a body, which lasts as long as this step. A body that needs no decoding needs none.
+fn lend_for_decoding<'s, 'h>(
+    shared: &'s Published,
+    get: &impl Fn(&str) -> Option<&'h [u8]>,
+    body: &[u8],
+) -> Room<'s> {
+    let body_max = usize::try_from(shared.body_bytes_max()).unwrap_or(usize::MAX);
+    let wanted = encoding::decoded_max(get("content-encoding"), body.len(), body_max) as u64;
+    Room { body_max, wanted, lent: shared.memory.lend(wanted) }
+}
+
+struct Room<'s> {
+    body_max: usize,
+    wanted: u64,
+    lent: Loan<'s>,
+}
+
 /// The body as text; `None` when its encoding is unknown, so that only its headers can be gone by.
 fn decode<'b, 'h>(
-    shared: &Published,
+    room: &Room<'_>,
     get: &impl Fn(&str) -> Option<&'h [u8]>,
     body: &'b [u8],
 ) -> Result<Option<Cow<'b, [u8]>>, Situation> {
-    let max = usize::try_from(shared.config.limits.body_bytes_max).unwrap_or(usize::MAX);
+    let short = room.lent.bytes() < room.wanted;
+    let lent = usize::try_from(room.lent.bytes()).unwrap_or(usize::MAX);
+    let max = if short { lent } else { room.body_max };
     match encoding::decode(get("content-encoding"), body, max) {
         Ok(Decoded::Plain(bytes)) => Ok(Some(bytes.into())),
         Ok(Decoded::Inflated(bytes)) => Ok(Some(bytes.into())),
         Ok(Decoded::Opaque) => Ok(None),
+        Err(EncodingError::TooLarge) if short => Err(Situation::NoMemory),
         Err(EncodingError::TooLarge) => Err(Situation::BodyTooLarge),
         Err(_) => Err(Situation::BadEncoding),
     }
@@ -163,6 +190,25 @@ fn conversation_of<'h>(
     Some(conversation_key(shared.key, conversation::credential(get), &bytes))
 }
 
+/// Whose request it is, where tenants are told apart.
+fn tenant_of<'h>(shared: &Published, get: &impl Fn(&str) -> Option<&'h [u8]>) -> Option<TenantKey> {
+    let header = shared.config.routing.tenant_header.as_deref()?;
+    Some(tenant(shared.key, header, get))
+}
+
+/// The tenant that a header names; credentials are looked for where clients send them. Those who name none are one.
+fn tenant<'h>(
+    key: FingerprintKey,
+    header: &str,
+    get: &impl Fn(&str) -> Option<&'h [u8]>,
+) -> TenantKey {
+    let name = match header {
+        "authorization" => conversation::credential(get),
+        other => get(other).unwrap_or_default(),
+    };
+    TenantKey(if name.is_empty() { 0 } else { conversation_key(key, b"tenant", name).0 })
+}
+
 /// The question to the index that a plan comes to.
 pub fn ask<'a>(
     shared: &Published,
@@ -205,4 +251,36 @@ fn tokens(bytes: u64, ratio: f32) -> f32 {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn whole_tokens(bytes: u64, ratio: f32) -> u64 {
     tokens(bytes, ratio).ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant_by(header: &str, sent: &[(&str, &'static str)], key: u64) -> TenantKey {
+        let get = |name: &str| {
+            sent.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_bytes())
+        };
+        tenant(FingerprintKey::new(key), header, &get)
+    }
+
+    #[test]
+    fn tenants_are_told_apart_by_what_the_header_says_under_this_process_key() {
+        let sent = [("x-tenant", "a"), ("authorization", "Bearer a")];
+        let a = tenant_by("x-tenant", &sent, 1);
+        assert_eq!(a, tenant_by("x-tenant", &[("x-tenant", "a")], 1));
+        assert_ne!(a, tenant_by("x-tenant", &[("x-tenant", "b")], 1));
+        assert_ne!(a, tenant_by("x-tenant", &sent, 2), "another process knows it by another key");
+        assert_ne!(a, tenant_by("x-tenant", &[], 1));
+        assert_eq!(tenant_by("x-tenant", &[], 1), tenant_by("x-tenant", &[("x-tenant", "")], 1));
+    }
+
+    #[test]
+    fn a_credential_is_found_in_either_of_its_headers() {
+        let [bearer, key] = [("authorization", "Bearer a"), ("x-api-key", "a")];
+        let nobody = tenant_by("authorization", &[], 1);
+        assert_ne!(tenant_by("authorization", &[key], 1), nobody);
+        assert_ne!(tenant_by("authorization", &[bearer], 1), nobody);
+        assert_ne!(tenant_by("authorization", &[bearer], 1), tenant_by("authorization", &[key], 1));
+    }
 }

@@ -15,6 +15,7 @@ use index::{BackendId, BackendSet, FingerprintKey, Fleet, IndexHandle, Millis};
 
 use crate::breaker::{Gate, Pass};
 use crate::limits::NOTES_MAX;
+use crate::memory::Budget;
 use crate::metrics::ShardStats;
 use crate::record::Note;
 
@@ -259,6 +260,8 @@ pub struct Published {
     pub stats: Vec<ShardStats>,
     /// Requests waiting for room, all shards.
     pub waiting: AtomicUsize,
+    /// What may be held for requests and replies.
+    pub memory: Budget,
     /// Key of fingerprints and conversation ids.
     pub key: FingerprintKey,
     /// Random per process; makes request ids of different processes differ.
@@ -296,7 +299,6 @@ impl Published {
     /// Puts the parts together, in phase `Starting`.
     pub fn new(parts: Parts) -> Published {
         Published {
-            config: parts.config,
             fleet: parts.fleet,
             upstreams: parts.upstreams,
             routes: ArcSwap::from_pointee(parts.routes),
@@ -305,12 +307,19 @@ impl Published {
             notes_lost: AtomicU64::new(0),
             stats: (0..parts.shards).map(|_| ShardStats::default()).collect(),
             waiting: AtomicUsize::new(0),
+            memory: Budget::new(parts.config.limits.body_memory, parts.shards),
             key: parts.key,
             instance: parts.instance,
+            config: parts.config,
             sessions_per_shard_max: parts.sessions_per_shard_max,
             phase: AtomicU8::new(0),
             sockets: AtomicU8::new(0),
         }
+    }
+
+    /// Bytes a body may have: one that is larger than the whole budget could never be taken in.
+    pub fn body_bytes_max(&self) -> u64 {
+        self.config.limits.body_bytes_max.min(self.memory.max())
     }
 
     /// Facts of a backend.

@@ -2,7 +2,8 @@
 //!
 //! A chunked reply to an HTTP/1.1 client is not re-chunked and not copied: the bytes the kernel wrote into
 //! the read buffer are the bytes sent. A stream that breaks ends with the dialect's error event, never
-//! in silence and never with an end marker. Memory is one read buffer, whatever the client's speed.
+//! in silence and never with an end marker. Memory is one read buffer, whatever the client's speed. Where that is
+//! switched on, a client whose stream has been promised and does not begin is sent signs of life until it does.
 
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -14,11 +15,13 @@ use crate::alarm::{Raced, race};
 use crate::answer;
 use crate::api::Dialect;
 use crate::client::{Client, ClientLost};
-use crate::clock;
+use crate::clock::{self, Micros};
 use crate::http::{CHUNK_END, LAST_CHUNK, ReplyFraming, write_chunk_head};
 use crate::limits::{CHUNK_FILL_MAX, READ_BUFFER_FIRST, READ_BUFFER_MAX};
+use crate::memory::Charge;
 use crate::metrics::Count;
 use crate::place::Slot;
+use crate::published::Phase;
 use crate::record::End;
 use crate::reply::{Reply, Wire};
 use crate::shard::Shard;
@@ -36,6 +39,8 @@ pub struct Relayed {
     pub client_reusable: bool,
     /// Whether the upstream's may.
     pub upstream_reusable: bool,
+    /// When its first telling event came, if that was not before it was sent.
+    pub first_event: Option<Micros>,
 }
 
 /// A relay in progress.
@@ -56,8 +61,12 @@ pub struct Relay<'r, W> {
     pub framing: ReplyFraming,
     /// In whose words an error is told.
     pub dialect: Dialect,
+    /// The memory that what is not sent yet takes.
+    pub memory: &'r mut Charge,
     /// Bytes written so far.
     pub bytes: u64,
+    /// See [`Relayed::first_event`].
+    pub first_event: Option<Micros>,
 }
 
 impl<W> std::fmt::Debug for Relay<'_, W> {
@@ -66,25 +75,44 @@ impl<W> std::fmt::Debug for Relay<'_, W> {
     }
 }
 
-enum Read {
-    Bytes(Vec<u8>),
+/// Why nothing more is forwarded.
+enum Stop {
+    /// The connection's end was the reply's.
     Ended,
-    Broke,
-    Stalled,
-    ClientGone,
+    Lost(ClientLost),
+    Broken(End),
 }
 
 impl<W: Future<Output = ()>> Relay<'_, W> {
     /// Sends `head` and the body bytes held so far, then everything that follows, to the end.
-    pub async fn run(mut self, head: Vec<u8>, held: Vec<u8>, slot: Option<&Slot>) -> Relayed {
-        if let Some(slot) = slot {
-            slot.prefill_done();
+    /// `undecided`: its first telling event has not come.
+    pub async fn run(
+        mut self,
+        head: Vec<u8>,
+        held: Vec<u8>,
+        slot: Option<&Slot>,
+        undecided: bool,
+    ) -> Relayed {
+        let prefill_done = || slot.map_or((), Slot::prefill_done);
+        if !undecided {
+            prefill_done();
         }
         let mut first = head;
         self.wrap_onto(&mut first, &held);
         drop(held);
+        if undecided && self.reply.is_between_events() {
+            self.frame_onto(&mut first, answer::keepalive(self.dialect));
+        }
         if let Err(lost) = self.send(first).await {
             return self.lost(lost);
+        }
+        self.memory.clear();
+        if undecided {
+            if let Err(stop) = self.keep_alive().await {
+                return self.stopped(stop).await;
+            }
+            self.first_event = Some(clock::now());
+            prefill_done();
         }
         if let Some(ring) = &self.shard.streams
             && self.may_ride()
@@ -93,19 +121,61 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         }
         let mut buf = Vec::new();
         while !self.reply.is_done() {
-            buf = match self.read(buf).await {
-                Read::Bytes(read) => match self.forward(read).await {
-                    Ok(buf) => buf,
-                    Err(Stop::Lost(lost)) => return self.lost(lost),
-                    Err(Stop::Malformed) => return self.break_off(End::UpstreamBroke).await,
-                },
-                Read::Ended => break,
-                Read::Broke => return self.break_off(End::UpstreamBroke).await,
-                Read::Stalled => return self.break_off(End::UpstreamStalled).await,
-                Read::ClientGone => return self.lost(ClientLost::Gone),
+            buf = match self.step(buf).await {
+                Ok(buf) => buf,
+                Err(stop) => return self.stopped(stop).await,
             };
         }
         self.finish().await
+    }
+
+    /// Forwards what comes until the first telling event has, and a sign of life after each silence. The engine may
+    /// take as long as for a first byte.
+    async fn keep_alive(&mut self) -> Result<(), Stop> {
+        let config = &self.shard.shared.config;
+        let every_ms = config.stream.keepalive_ms.unwrap_or(0);
+        let since = clock::now();
+        let mut buf = Vec::new();
+        while !self.reply.may_be_sent() {
+            self.client.alarm.set(clock::now().millis(), every_ms);
+            // Waiting takes no byte, so it may be given up where a read may not.
+            let readable = pin!(self.upstream.readable());
+            match race(&self.client.alarm, self.gone.as_mut(), readable).await {
+                Raced::Done(_) => buf = self.step(buf).await?,
+                Raced::Gone => return Err(Stop::Lost(ClientLost::Gone)),
+                Raced::Late => {
+                    let waited_ms = clock::now().since(since) / 1000;
+                    let late = config.timeouts.first_byte_ms.is_some_and(|max| waited_ms >= max);
+                    if late || self.shard.shared.phase() == Phase::Stopping {
+                        return Err(Stop::Broken(End::UpstreamStalled));
+                    }
+                    self.say_alive().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn say_alive(&mut self) -> Result<(), Stop> {
+        let mut out = Vec::new();
+        if self.reply.is_between_events() {
+            self.frame_onto(&mut out, answer::keepalive(self.dialect));
+        }
+        self.send(out).await.map_err(Stop::Lost)
+    }
+
+    /// One read, forwarded. Hands the buffer back.
+    async fn step(&mut self, buf: Vec<u8>) -> Result<Vec<u8>, Stop> {
+        let read = self.read(buf).await?;
+        self.forward(read).await
+    }
+
+    async fn stopped(self, stop: Stop) -> Relayed {
+        match stop {
+            Stop::Ended => self.finish().await,
+            Stop::Lost(lost) => self.lost(lost),
+            Stop::Broken(end) => self.break_off(end).await,
+        }
     }
 
     /// Whether all that is left is passing bytes on: a stream of events in a framing that suits the client.
@@ -121,6 +191,7 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
             client: self.client.socket.descriptor(),
             backend: self.shard.shared.upstream(self.backend),
             alarm: Rc::clone(&self.client.alarm),
+            memory: Charge::new(&self.shard.memory),
             idle_ms: timeouts.stream_idle_ms,
             stall_ms: timeouts.write_stall_ms,
         };
@@ -150,10 +221,13 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         }
     }
 
-    async fn read(&mut self, mut buf: Vec<u8>) -> Read {
+    async fn read(&mut self, mut buf: Vec<u8>) -> Result<Vec<u8>, Stop> {
         if buf.len() == buf.capacity() && buf.capacity() < READ_BUFFER_MAX {
-            buf =
-                Vec::with_capacity((buf.capacity() * 4).clamp(READ_BUFFER_FIRST, READ_BUFFER_MAX));
+            let larger = (buf.capacity() * 4).clamp(READ_BUFFER_FIRST, READ_BUFFER_MAX);
+            // The first one is had in any case: without it nothing would move.
+            if self.memory.resize(larger) || buf.capacity() == 0 {
+                buf = Vec::with_capacity(larger);
+            }
         }
         buf.clear();
         let idle = self.shard.shared.config.timeouts.stream_idle_ms;
@@ -162,18 +236,18 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         match race(&self.client.alarm, self.gone.as_mut(), read).await {
             Raced::Done((Ok(count), buf)) if count > 0 => {
                 self.shard.shared.note_alive(self.backend, clock::now().millis());
-                Read::Bytes(buf)
+                Ok(buf)
             }
-            Raced::Done(_) if self.reply.close() => Read::Ended,
-            Raced::Done(_) => Read::Broke,
-            Raced::Late => Read::Stalled,
-            Raced::Gone => Read::ClientGone,
+            Raced::Done(_) if self.reply.close() => Err(Stop::Ended),
+            Raced::Done(_) => Err(Stop::Broken(End::UpstreamBroke)),
+            Raced::Late => Err(Stop::Broken(End::UpstreamStalled)),
+            Raced::Gone => Err(Stop::Lost(ClientLost::Gone)),
         }
     }
 
     /// Forwards one read and hands its buffer back.
     async fn forward(&mut self, buf: Vec<u8>) -> Result<Vec<u8>, Stop> {
-        let fed = self.reply.feed(&buf).map_err(|_| Stop::Malformed)?;
+        let fed = self.reply.feed(&buf).map_err(|_| Stop::Broken(End::UpstreamBroke))?;
         if self.passes_raw() {
             let sent = fed.consumed.min(buf.len());
             self.bytes += sent as u64;
@@ -207,13 +281,7 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         if payload.is_empty() {
             return;
         }
-        if self.framing == ReplyFraming::Chunked {
-            write_chunk_head(out, payload.len());
-            out.extend_from_slice(payload);
-            out.extend_from_slice(CHUNK_END);
-        } else {
-            out.extend_from_slice(payload);
-        }
+        self.frame_onto(out, payload);
     }
 
     async fn send(&mut self, bytes: Vec<u8>) -> Result<(), ClientLost> {
@@ -271,13 +339,20 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
     }
 
     fn append(&self, tail: &mut Vec<u8>, frame: &[u8]) {
+        self.frame_onto(tail, frame);
         if self.framing == ReplyFraming::Chunked {
-            write_chunk_head(tail, frame.len());
-            tail.extend_from_slice(frame);
-            tail.extend_from_slice(CHUNK_END);
             tail.extend_from_slice(LAST_CHUNK);
+        }
+    }
+
+    /// Bytes of the body, in a chunk where the client is given chunks.
+    fn frame_onto(&self, out: &mut Vec<u8>, payload: &[u8]) {
+        if self.framing == ReplyFraming::Chunked {
+            write_chunk_head(out, payload.len());
+            out.extend_from_slice(payload);
+            out.extend_from_slice(CHUNK_END);
         } else {
-            tail.extend_from_slice(frame);
+            out.extend_from_slice(payload);
         }
     }
 
@@ -298,11 +373,7 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
             bytes: self.bytes,
             client_reusable: whole && client_reusable,
             upstream_reusable: whole && self.reply.left_connection_clean(),
+            first_event: self.first_event,
         }
     }
-}
-
-enum Stop {
-    Lost(ClientLost),
-    Malformed,
 }

@@ -3,7 +3,7 @@
 //! The relay forwards bytes and asks here where the body ends, whether it may be sent at all, and what the
 //! engine reported. It reads what passes and changes none of it.
 
-use crate::answer::status::is_success;
+use crate::answer::status::{OK, is_success};
 use crate::api::Dialect;
 use crate::classify::{ReplyClass, classify_reply};
 use crate::http::{ChunkError, ChunkedReader, Fed, ResponseFraming, ResponseHead};
@@ -157,6 +157,12 @@ impl Reply {
         }
     }
 
+    /// Whether signs of life may stand in it before its first event: a stream of success that is not counted by length.
+    pub fn bears_keepalives(&self) -> bool {
+        let open = matches!(self.framing, Framing::Chunked(_) | Framing::UntilClose);
+        open && self.is_event_stream() && self.status == OK
+    }
+
     /// What the reply means for its backend, as far as it was read.
     pub fn class(&self) -> ReplyClass {
         match &self.content {
@@ -202,6 +208,15 @@ impl Reply {
     /// Whether the bytes read so far end inside an event.
     pub fn inside_event(&self) -> bool {
         matches!(&self.content, Content::Events(scanner) if scanner.is_inside_event())
+    }
+
+    /// Whether bytes of ours may stand behind what was read so far: no event and no chunk is open.
+    pub fn is_between_events(&self) -> bool {
+        let between_chunks = match &self.framing {
+            Framing::Chunked(reader) => reader.at_chunk_boundary(),
+            _ => true,
+        };
+        between_chunks && !self.inside_event()
     }
 
     /// Completes the chunk that is open, with blank lines, so that a chunk of ours may follow. Returns false

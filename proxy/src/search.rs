@@ -152,7 +152,9 @@ impl Exchange<'_> {
             }
             ReplyClass::Served | ReplyClass::CallersFault => {
                 let now = clock::recent().millis();
-                pass.succeeded(now);
+                if !held.undecided {
+                    pass.succeeded(now);
+                }
                 self.shard.shared.note_alive(backend, now);
                 Some(Found::Reply(held, slot, backend))
             }

@@ -26,6 +26,7 @@ use crate::limits::{
     ACCEPT_LEAD_DIVISOR, ACCEPT_LEAD_MIN, ACCEPT_PAUSE_MS, ACCEPT_YIELD_MS, POOL_SWEEP_MS,
     SPARE_HEAD_BYTES_MAX, SPARE_HEADS_MAX, TICK_MS, WAIT_PULSE_MS,
 };
+use crate::memory::Allowance;
 use crate::metrics::{Count, Level, ShardStats, TICKS_ENDED};
 use crate::pool::Pools;
 use crate::prompt;
@@ -57,6 +58,8 @@ pub struct Shard {
     pub streams: Option<StreamRing>,
     /// Its waiting requests.
     pub room: Rc<WaitRoom>,
+    /// Its part of the memory for bodies and replies.
+    pub memory: Rc<Allowance>,
     /// Its deadlines.
     pub alarms: Alarms,
     /// Memory for reading bodies.
@@ -97,6 +100,7 @@ impl Shard {
             pools: Pools::default(),
             streams: uring.then(StreamRing::new).and_then(Result::ok),
             room: Rc::new(WaitRoom::default()),
+            memory: Rc::new(Allowance::new(&shared.memory)),
             alarms: Alarms::default(),
             scratch: RefCell::new(prompt::Scratch::default()),
             spare_heads: RefCell::default(),
@@ -197,6 +201,7 @@ impl Shard {
         self.alarms.tick(now);
         self.retries.tick(now);
         self.stats.set(Level::Waiting, self.room.len() as u64);
+        self.stats.set(Level::MemoryHeld, self.memory.used());
     }
 }
 

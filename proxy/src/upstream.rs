@@ -18,7 +18,9 @@ use crate::http::{Method, ResponseHead};
 use crate::limits::{
     HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST, RESPONSE_HEAD, SEND_TOGETHER_MAX,
 };
+use crate::memory::Charge;
 use crate::metrics::Count;
+use crate::published::Phase;
 use crate::reply::Reply;
 use crate::shard::Shard;
 use crate::socket::Socket;
@@ -51,6 +53,10 @@ pub struct Held {
     pub raw: Vec<u8>,
     /// Moments of the attempt.
     pub moments: Moments,
+    /// Its client has waited for long enough: the reply begins before its first telling event came.
+    pub undecided: bool,
+    /// The memory that `raw` takes.
+    pub memory: Charge,
 }
 
 /// Moments of an attempt.
@@ -160,10 +166,14 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         let head_at = clock::now();
         moments.reply_head = Some(head_at);
         let reply = Reply::new(&head, out.dialect, out.unwrap_chunks);
+        let memory = Charge::new(&self.shard.memory);
         // Boxed at once: it is handed on through several hands, and only the box moves.
-        let mut held = Box::new(Held { socket, head, reply, raw, moments });
+        let mut held =
+            Box::new(Held { socket, head, reply, raw, moments, undecided: false, memory });
         let waited = self.hold(&mut held).await?;
-        held.moments.first_byte = Some(if waited { clock::now() } else { head_at });
+        if !held.undecided {
+            held.moments.first_byte = Some(if waited { clock::now() } else { head_at });
+        }
         Ok(held)
     }
 
@@ -225,12 +235,20 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
     }
 
     /// Reads on until the reply may go to the client: its first telling event is there, or it is whole, or
-    /// it is too large to be anything but content. Returns whether that took another read.
+    /// it is too large to be anything but content, or for the memory that is left, or its client must hear something.
+    /// Returns whether that took another read.
     async fn hold(&mut self, held: &mut Held) -> Result<bool, Failed> {
         let fed = held.reply.feed(&held.raw).map_err(|_| Failed::BadReply)?;
         held.raw.truncate(fed.consumed);
         let mut waited = false;
         while !held.reply.may_be_sent() && held.raw.len() < HELD_REPLY_MAX {
+            if !held.memory.note(held.raw.capacity()) && held.raw.len() >= READ_BUFFER_FIRST {
+                break;
+            }
+            if self.client_must_hear(held).await? {
+                held.undecided = true;
+                break;
+            }
             let before = held.raw.len();
             match self.read_more(&held.socket, &mut held.raw).await {
                 Err(Failed::BadReply) if held.reply.close() => return Ok(true),
@@ -242,6 +260,29 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
             held.raw.truncate(before + fed.consumed);
         }
         Ok(waited)
+    }
+
+    /// Waits for more of the reply, for as long as a stream may be silent before its client is kept alive. Returns
+    /// whether it was silent. Only ever waits where that is switched on.
+    async fn client_must_hear(&mut self, held: &Held) -> Result<bool, Failed> {
+        let Some(silence_ms) = self.shard.shared.config.stream.keepalive_ms else {
+            return Ok(false);
+        };
+        let plain = held.head.header("content-encoding").is_none();
+        if !held.reply.bears_keepalives() || !plain {
+            return Ok(false);
+        }
+        self.alarm.set(clock::now().millis(), silence_ms);
+        // Waiting takes no byte, so it may be given up where a read may not.
+        match race(self.alarm, self.gone.as_mut(), pin!(held.socket.readable())).await {
+            Raced::Done(_) => {
+                self.set_alarm(self.shard.shared.config.timeouts.first_byte_ms.unwrap_or(0));
+                Ok(false)
+            }
+            Raced::Gone => Err(Failed::ClientGone),
+            Raced::Late if self.shard.shared.phase() == Phase::Stopping => Err(Failed::Silent),
+            Raced::Late => Ok(true),
+        }
     }
 
     /// Reads behind what `buf` holds, which it keeps whatever happens short of the attempt's end.

@@ -2,8 +2,11 @@
 //!
 //! A full backend is busy, not broken. Each shard has one room; a release on the shard calls the next
 //! in line at once, and while anybody waits a short pulse calls a few, because other shards release
-//! too and no shard ever wakes another. Served first: the least prefill work, aged by waiting, so that
-//! a follow-up does not stand behind a cold giant and the giant does not stand for ever.
+//! too and no shard ever wakes another. Served first: where tenants are told apart, one of the tenant that was
+//! served least; then the least prefill work, aged by waiting, so that a follow-up does not stand behind a cold giant
+//! and the giant does not stand for ever.
+
+mod tenants;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -14,10 +17,24 @@ use std::task::{Context, Poll, Waker};
 use index::Millis;
 
 use crate::limits::{WAIT_AGEING_TOKENS_PER_MS, WAIT_CALLED_PER_PULSE};
+pub use tenants::TenantKey;
+use tenants::{Tenant, Tenants};
+
+/// What a request brings into the room.
+#[derive(Debug, Clone, Copy)]
+pub struct Waits {
+    /// The prefill work it brings to its best backend, tokens.
+    pub uncached_tokens: u64,
+    /// The room it will take, tokens: what its tenant is charged for it.
+    pub tokens: u64,
+    /// Whose it is, where tenants are told apart.
+    pub tenant: Option<TenantKey>,
+}
 
 #[derive(Debug)]
 struct Waiter {
-    uncached_tokens: Cell<u64>,
+    waits: Waits,
+    account: Option<Rc<Tenant>>,
     since: Millis,
     called: Cell<bool>,
     waker: RefCell<Option<Waker>>,
@@ -27,6 +44,7 @@ struct Waiter {
 #[derive(Debug, Default)]
 pub struct WaitRoom {
     waiters: RefCell<Vec<Rc<Waiter>>>,
+    tenants: Tenants,
     /// Where the next pulse goes on with its round.
     round: Cell<usize>,
 }
@@ -39,10 +57,11 @@ pub struct Ticket {
 }
 
 impl WaitRoom {
-    /// Takes a place. `uncached_tokens` is the prefill work the request brings to its best backend.
-    pub fn enter(self: &Rc<Self>, uncached_tokens: u64, now: Millis) -> Ticket {
+    /// Takes a place.
+    pub fn enter(self: &Rc<Self>, waits: Waits, now: Millis) -> Ticket {
         let waiter = Rc::new(Waiter {
-            uncached_tokens: Cell::new(uncached_tokens),
+            waits,
+            account: waits.tenant.map(|tenant| self.tenants.enter(tenant)),
             since: now,
             called: Cell::new(false),
             waker: RefCell::new(None),
@@ -61,19 +80,28 @@ impl WaitRoom {
         self.waiters.borrow().len()
     }
 
+    /// Notes that a request found room without waiting: while others wait, its tenant is charged like theirs.
+    pub fn note_passed(&self, tenant: Option<TenantKey>, tokens: u64) {
+        if let Some(tenant) = tenant
+            && !self.is_empty()
+        {
+            self.tenants.charge(tenant, tokens);
+        }
+    }
+
     /// Calls the `count` waiters that come first; each then tries its luck and waits on if it has none.
     pub fn call(&self, now: Millis, count: usize) {
-        let mut order: Vec<Rc<Waiter>> = self.waiters.borrow().iter().map(Rc::clone).collect();
+        let order: Vec<Rc<Waiter>> = self.waiters.borrow().iter().map(Rc::clone).collect();
         let count = count.min(order.len());
         if count == 0 {
             return;
         }
-        if count < order.len() {
-            order.select_nth_unstable_by_key(count - 1, |waiter| waiter.rank(now));
-        }
         // Whoever is called first looks first, and takes the room there is.
-        order.truncate(count);
-        order.sort_unstable_by_key(|waiter| waiter.rank(now));
+        let order = if self.tenants.are_told_apart() {
+            fairly(order, now, count)
+        } else {
+            by_rank(order, now, count)
+        };
         for waiter in &order {
             waiter.call();
         }
@@ -90,11 +118,37 @@ impl WaitRoom {
     }
 }
 
+fn by_rank(mut order: Vec<Rc<Waiter>>, now: Millis, count: usize) -> Vec<Rc<Waiter>> {
+    if count < order.len() {
+        order.select_nth_unstable_by_key(count - 1, |waiter| waiter.rank(now));
+    }
+    order.truncate(count);
+    order.sort_unstable_by_key(|waiter| waiter.rank(now));
+    order
+}
+
+/// Each next one as if those before it had been served: from the tenant that then has had least, the first by rank.
+fn fairly(mut rest: Vec<Rc<Waiter>>, now: Millis, count: usize) -> Vec<Rc<Waiter>> {
+    rest.iter().filter_map(|waiter| waiter.account.as_ref()).for_each(|account| account.plan());
+    let mut order = Vec::with_capacity(count);
+    for _ in 0..count {
+        let planned = |waiter: &Waiter| waiter.account.as_ref().map_or(0, |one| one.planned());
+        let key = |(_, waiter): &(usize, &Rc<Waiter>)| (planned(waiter), waiter.rank(now));
+        let Some((place, _)) = rest.iter().enumerate().min_by_key(key) else { break };
+        let next = rest.swap_remove(place);
+        if let Some(account) = &next.account {
+            account.plan_more(next.waits.tokens);
+        }
+        order.push(next);
+    }
+    order
+}
+
 impl Waiter {
     /// Lower is served earlier; signed because age may outweigh the work.
     fn rank(&self, now: Millis) -> i128 {
         let aged = now.0.saturating_sub(self.since.0).saturating_mul(WAIT_AGEING_TOKENS_PER_MS);
-        i128::from(self.uncached_tokens.get()) - i128::from(aged)
+        i128::from(self.waits.uncached_tokens) - i128::from(aged)
     }
 
     fn call(&self) {
@@ -110,6 +164,13 @@ impl Ticket {
     pub fn called(&self) -> impl Future<Output = ()> + '_ {
         Called { waiter: &self.waiter }
     }
+
+    /// It has room: its tenant is charged, and its place is free.
+    pub fn served(self) {
+        if let Some(account) = &self.waiter.account {
+            account.charge(self.waiter.waits.tokens);
+        }
+    }
 }
 
 impl Drop for Ticket {
@@ -117,6 +178,12 @@ impl Drop for Ticket {
         let mut waiters = self.room.waiters.borrow_mut();
         if let Some(place) = waiters.iter().position(|other| Rc::ptr_eq(other, &self.waiter)) {
             waiters.swap_remove(place);
+        }
+        if let Some(account) = &self.waiter.account {
+            account.leave();
+        }
+        if waiters.is_empty() {
+            self.room.tenants.forget_all();
         }
     }
 }
@@ -138,54 +205,4 @@ impl Future for Called<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn called(ticket: &Ticket) -> bool {
-        ticket.waiter.called.get()
-    }
-
-    #[test]
-    fn the_smallest_prefill_is_called_first() {
-        let room = Rc::new(WaitRoom::default());
-        let big = room.enter(90_000, Millis(0));
-        let small = room.enter(700, Millis(0));
-        room.call(Millis(1), 1);
-        assert!(called(&small) && !called(&big));
-    }
-
-    #[test]
-    fn waiting_long_enough_beats_being_small() {
-        let room = Rc::new(WaitRoom::default());
-        let old = room.enter(90_000, Millis(0));
-        let late = Millis(90_000 / WAIT_AGEING_TOKENS_PER_MS + 1_000);
-        let small = room.enter(700, late);
-        room.call(late, 1);
-        assert!(called(&old) && !called(&small));
-    }
-
-    #[test]
-    fn nobody_is_kept_waiting_by_those_who_come_first_and_find_no_room() {
-        let room = Rc::new(WaitRoom::default());
-        let small: Vec<Ticket> = (0..100).map(|_| room.enter(1, Millis(0))).collect();
-        let last = room.enter(90_000, Millis(0));
-        let pulses = (0..20).take_while(|_| {
-            room.pulse(Millis(1));
-            !called(&last)
-        });
-        assert!(pulses.count() < 20, "the last of {} was never called", small.len() + 1);
-    }
-
-    #[test]
-    fn a_dropped_ticket_frees_its_place() {
-        let room = Rc::new(WaitRoom::default());
-        let first = room.enter(1, Millis(0));
-        let second = room.enter(2, Millis(0));
-        drop(first);
-        room.call(Millis(1), 1);
-        assert_eq!(room.len(), 1);
-        assert!(called(&second));
-        drop(second);
-        assert!(room.is_empty());
-    }
-}
+mod tests;

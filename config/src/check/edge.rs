@@ -1,7 +1,8 @@
-//! Sections `[limits]` and `[timeouts]`: what one client may send and how long each phase may take.
+//! Sections `[limits]`, `[timeouts]` and `[stream]`: what one client may send, how long each phase may take, and what
+//! clients are told meanwhile.
 
 use crate::error::Problem;
-use crate::model::{Limits, Timeouts};
+use crate::model::{Limits, Stream, Timeouts};
 use crate::raw::{Bound, Section, Unit};
 
 use super::{narrow, not_above};
@@ -23,6 +24,12 @@ const BODY_BYTES_MAX: Bound = Bound {
     min: 1 << 10,
     max: 4 << 30,
     why: "a body is held in memory whole until an engine has it",
+};
+const BODY_MEMORY: Bound = Bound {
+    default: 0,
+    min: 1 << 20,
+    max: 1 << 40,
+    why: "0 is a quarter of the memory this process may use; one body must fit",
 };
 const CONNECTIONS_MAX: Bound =
     Bound { default: 0, min: 1, max: 4_194_304, why: "0 derives it from the descriptor limit" };
@@ -75,6 +82,12 @@ const UPSTREAM_IDLE_MS: Bound = Bound {
     max: 4_999,
     why: "every engine closes idle connections after 5000 ms, and a request sent then is lost",
 };
+const KEEPALIVE_MS: Bound = Bound {
+    default: 0,
+    min: 100,
+    max: 600_000,
+    why: "0 is never; clients give up after minutes, and each sign of life is a write",
+};
 const DRAIN_GRACE_MS: Bound =
     Bound { default: 2_000, min: 0, max: 600_000, why: "load balancers notice within seconds" };
 const DRAIN_MAX_MS: Bound = Bound {
@@ -87,16 +100,28 @@ const DRAIN_MAX_MS: Bound = Bound {
 /// Reads `[limits]`.
 pub(super) fn limits(mut section: Section<'_>, problems: &mut Vec<Problem>) -> Limits {
     let s = &mut section;
+    let (body_bytes_max, body_memory) = bodies(s);
     let limits = Limits {
         head_bytes_max: narrow(s.whole("head_bytes_max", Unit::Bytes, &HEAD_BYTES_MAX)),
         headers_max: narrow(s.whole("headers_max", Unit::Count, &HEADERS_MAX)),
-        body_bytes_max: s.whole("body_bytes_max", Unit::Bytes, &BODY_BYTES_MAX),
+        body_bytes_max,
+        body_memory,
         connections_max: s
             .unless_zero("connections_max", Unit::Count, &CONNECTIONS_MAX)
             .map(narrow),
     };
     problems.extend(section.finish());
     limits
+}
+
+fn bodies(section: &mut Section<'_>) -> (u64, Option<u64>) {
+    let one = section.whole("body_bytes_max", Unit::Bytes, &BODY_BYTES_MAX);
+    let all = section.unless_zero("body_memory", Unit::Bytes, &BODY_MEMORY);
+    let one = match all {
+        Some(all) => not_above(section, "body_bytes_max", one, ("body_memory", all)),
+        None => one,
+    };
+    (one, all)
 }
 
 /// Reads `[timeouts]`.
@@ -117,6 +142,13 @@ pub(super) fn timeouts(mut section: Section<'_>, problems: &mut Vec<Problem>) ->
     };
     problems.extend(section.finish());
     timeouts
+}
+
+/// Reads `[stream]`.
+pub(super) fn stream(mut section: Section<'_>, problems: &mut Vec<Problem>) -> Stream {
+    let keepalive_ms = section.unless_zero("keepalive_ms", Unit::Ms, &KEEPALIVE_MS);
+    problems.extend(section.finish());
+    Stream { keepalive_ms }
 }
 
 fn drain(section: &mut Section<'_>) -> (u64, u64) {

@@ -84,6 +84,7 @@ fn everything_else(root: &mut Section<'_>, problems: &mut Vec<Problem>) -> Confi
         routing: routing::routing(root.child("routing"), problems),
         limits: edge::limits(root.child("limits"), problems),
         timeouts: edge::timeouts(root.child("timeouts"), problems),
+        stream: edge::stream(root.child("stream"), problems),
         health: control::health(root.child("health"), problems),
         log: control::log(root.child("log"), problems),
         explain: control::explain(root.child("explain"), problems),

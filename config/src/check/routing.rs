@@ -83,7 +83,8 @@ pub(super) fn routing(mut section: Section<'_>, problems: &mut Vec<Problem>) -> 
         home_wait_ms,
         queue_wait_ms,
         queue_max: narrow(s.whole("queue_max", Unit::Count, &QUEUE_MAX)),
-        session_header: session_header(s),
+        session_header: header(s, "session_header"),
+        tenant_header: header(s, "tenant_header"),
         affinity_entries: narrow(s.whole("affinity_entries", Unit::Count, &AFFINITY_ENTRIES)),
         affinity_idle_s: s.whole("affinity_idle_s", Unit::Seconds, &AFFINITY_IDLE_S),
         output_tokens_default,
@@ -147,7 +148,7 @@ fn hex_key(text: &str) -> Option<FingerprintKey> {
 }
 
 /// Headers that belong to one connection or frame a body never reach the routing.
-const NO_SESSION: [&str; 11] = [
+const OF_THE_CONNECTION: [&str; 11] = [
     "connection",
     "content-length",
     "expect",
@@ -160,18 +161,18 @@ const NO_SESSION: [&str; 11] = [
     "transfer-encoding",
     "upgrade",
 ];
-const SESSION_HEADER_BYTES_MAX: usize = 64;
+const HEADER_BYTES_MAX: usize = 64;
 
-fn session_header(section: &mut Section<'_>) -> Option<String> {
-    let (found, text) = section.string("session_header")?;
+fn header(section: &mut Section<'_>, key: &'static str) -> Option<String> {
+    let (found, text) = section.string(key)?;
     let name = text.to_ascii_lowercase();
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    if name.is_empty() || name.len() > SESSION_HEADER_BYTES_MAX || !name.bytes().all(token) {
-        let reason = format!("must be a header name of 1 to {SESSION_HEADER_BYTES_MAX} bytes");
+    if name.is_empty() || name.len() > HEADER_BYTES_MAX || !name.bytes().all(token) {
+        let reason = format!("must be a header name of 1 to {HEADER_BYTES_MAX} bytes");
         return section.fail(&found, &reason);
     }
-    if NO_SESSION.contains(&name.as_str()) {
-        return section.fail(&found, "this header belongs to the connection, not the conversation");
+    if OF_THE_CONNECTION.contains(&name.as_str()) {
+        return section.fail(&found, "this header belongs to the connection, not to the request");
     }
     Some(name)
 }

@@ -58,7 +58,7 @@ impl Collector for Live {
     }
 }
 
-const COUNTS: [(Count, Metric); 14] = [
+const COUNTS: [(Count, Metric); 15] = [
     (Count::Accepted, names::CONNECTIONS_ACCEPTED),
     (Count::ConnectionsRefused, names::CONNECTIONS_REFUSED),
     (Count::Closed, names::CONNECTIONS_CLOSED),
@@ -71,6 +71,7 @@ const COUNTS: [(Count, Metric); 14] = [
     (Count::Retries, names::RETRIES),
     (Count::BusyAnswers, names::BUSY_ANSWERS),
     (Count::UpstreamFailures, names::UPSTREAM_FAILURES),
+    (Count::BodiesRefused, names::BODIES_REFUSED),
     (Count::BytesDown, names::REPLY_BYTES),
     (Count::Events, names::EVENTS),
 ];
@@ -89,6 +90,8 @@ impl Live {
         page.gauge(names::SESSIONS, level(Level::Sessions))?;
         page.gauge(names::UPSTREAM_IDLE, level(Level::UpstreamIdle))?;
         page.gauge(names::WAITING, level(Level::Waiting))?;
+        page.gauge(names::MEMORY_HELD, level(Level::MemoryHeld))?;
+        page.gauge(names::MEMORY_HELD_MAX, self.shared.memory.max())?;
         let uring = level(Level::IoUring);
         let epoll = (stats.len() as u64).saturating_sub(uring);
         let drivers = [([("driver", "io_uring")], uring), ([("driver", "epoll")], epoll)];

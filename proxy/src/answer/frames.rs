@@ -1,4 +1,5 @@
-//! Failures after the first byte: the status is gone, so they travel in the stream, in its dialect.
+//! What the proxy says inside a stream, in its dialect: failures after the first byte, when the status is gone, and
+//! signs of life before the first event.
 //!
 //! No end marker follows such a frame: a client that books a broken stream as a success has lost a reply.
 
@@ -25,4 +26,14 @@ pub fn write_broken_frame(out: &mut Vec<u8>, dialect: Dialect, events: u64) {
         ),
     };
     out.extend_from_slice(frame.as_bytes());
+}
+
+/// A sign of life: nothing to a reader of events, and enough for whoever waits for bytes. Codex waits for events with
+/// data and passes over those it does not know; other clients of that API are not told apart from it.
+pub fn keepalive(dialect: Dialect) -> &'static [u8] {
+    match dialect {
+        Dialect::Chat | Dialect::Plain => b": keepalive\n\n",
+        Dialect::Messages => b"event: ping\ndata: {\"type\":\"ping\"}\n\n",
+        Dialect::Responses => b"event: keepalive\ndata: {\"type\":\"keepalive\"}\n\n",
+    }
 }

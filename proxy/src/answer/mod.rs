@@ -10,7 +10,7 @@ mod table;
 use crate::api::Dialect;
 use crate::http::{Downstream, write_own_response};
 
-pub use frames::write_broken_frame;
+pub use frames::{keepalive, write_broken_frame};
 pub use table::Situation;
 
 /// An answer, ready to be written.

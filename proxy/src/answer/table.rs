@@ -16,6 +16,8 @@ use crate::api::Dialect;
 pub enum Situation {
     /// Every backend that could take it is full, and it waited for as long as it may.
     NoRoom,
+    /// Bodies and replies take all the memory they may.
+    NoMemory,
     /// No backend of the model is up.
     NoHealthyBackend,
     /// The process stops, and the request has no reply yet.
@@ -136,6 +138,8 @@ const fn failure(status: u16, code: &'static str, message: &'static str) -> Row 
 }
 
 const NO_ROOM: Row = busy("backends_busy", "All backends are busy. Retry in 5 s.", 5);
+const NO_MEMORY: Row =
+    busy("proxy_busy", "This proxy holds as many requests as its memory allows. Retry in 2 s.", 2);
 const NO_HEALTHY_BACKEND: Row =
     busy("no_healthy_backend", "No backend for this model is up. Retry in 10 s.", 10);
 const DRAINING: Row = busy("draining", "This proxy is shutting down. Retry in 1 s.", 1);
@@ -187,8 +191,9 @@ const FIRST_BYTE_TIMEOUT: Row =
 
 impl Situation {
     /// All of them, for tests and metrics.
-    pub const ALL: [Situation; 18] = [
+    pub const ALL: [Situation; 19] = [
         Situation::NoRoom,
+        Situation::NoMemory,
         Situation::NoHealthyBackend,
         Situation::Draining,
         Situation::UnknownModel,
@@ -212,6 +217,7 @@ impl Situation {
     pub fn row(self) -> &'static Row {
         match self {
             Situation::NoRoom => &NO_ROOM,
+            Situation::NoMemory => &NO_MEMORY,
             Situation::NoHealthyBackend => &NO_HEALTHY_BACKEND,
             Situation::Draining => &DRAINING,
             Situation::UnknownModel => &UNKNOWN_MODEL,

@@ -20,6 +20,7 @@ fn every_situation_has_the_status_each_client_handles_best() {
     use Situation as S;
     let expected = [
         (S::NoRoom, 503, 503, 529),
+        (S::NoMemory, 503, 503, 529),
         (S::NoHealthyBackend, 503, 503, 529),
         (S::Draining, 503, 503, 529),
         (S::UnknownModel, 404, 400, 400),

@@ -12,6 +12,7 @@ use super::Ridden;
 use super::uring::{Completion, Uring};
 use crate::alarm::Alarm;
 use crate::limits::STREAM_BACKLOG_MAX;
+use crate::memory::Charge;
 use crate::published::Upstream;
 use crate::reply::Reply;
 
@@ -26,6 +27,8 @@ pub struct Course {
     pub backend: Option<&'static Upstream>,
     /// Set anew whenever something moves.
     pub alarm: Rc<Alarm>,
+    /// The memory that its backlog takes.
+    pub memory: Charge,
     /// How long nothing may come, ms.
     pub idle_ms: u64,
     /// How long the client may take nothing, ms.
@@ -51,7 +54,7 @@ enum Sending {
     /// Out of a buffer of the ring.
     Buffer { id: u16, from: usize, to: usize },
     /// Out of bytes of the stream's own.
-    Own { place: usize, from: usize },
+    Own { place: usize, from: usize, capacity: usize },
 }
 
 /// A stream's name: it never names another one.
@@ -136,7 +139,8 @@ impl Stream {
             self.send_own(uring, key, bytes, 0);
         }
         let over = self.given_up || self.end.is_some();
-        let full = self.backlog.len() > STREAM_BACKLOG_MAX;
+        let fits = self.course.memory.note(self.memory_bytes());
+        let full = self.backlog.len() > STREAM_BACKLOG_MAX || !(fits || self.backlog.is_empty());
         if self.receiving && (over || full) && !self.cancelling {
             self.cancelling = true;
             uring.cancel(key.of(Operation::Receive), key.of(Operation::Cancel));
@@ -144,6 +148,15 @@ impl Stream {
             self.receiving = true;
             uring.receive(self.course.upstream, key.of(Operation::Receive));
         }
+    }
+
+    /// What it keeps besides the ring's buffers.
+    fn memory_bytes(&self) -> usize {
+        let sending = match self.sending {
+            Some(Sending::Own { capacity, .. }) => capacity,
+            _ => 0,
+        };
+        self.backlog.capacity() + sending
     }
 
     fn received(&mut self, uring: &mut Uring, key: Key, done: Completion, now: Millis) {
@@ -215,7 +228,7 @@ impl Stream {
                 }
                 uring.give_back(id);
             }
-            Some(Sending::Own { place, from }) => {
+            Some(Sending::Own { place, from, .. }) => {
                 let mut bytes = uring.take_back(place);
                 let next = count.map(|count| from + count);
                 if let Some(next) = next.filter(|&next| next < bytes.len()) {
@@ -240,8 +253,9 @@ impl Stream {
         if self.given_up {
             return;
         }
+        let capacity = bytes.capacity();
         let place = uring.send(self.course.client, bytes, from, key.of(Operation::Send));
-        self.sending = Some(Sending::Own { place, from });
+        self.sending = Some(Sending::Own { place, from, capacity });
     }
 
     fn end_with(&mut self, end: End) {

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::Waker;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,6 +15,7 @@ use crate::alarm::Alarms;
 use crate::api::Dialect;
 use crate::http::{Method, ResponseHead};
 use crate::limits::{RESPONSE_HEAD, STREAM_BACKLOG_MAX, STREAM_BUFFER_BYTES};
+use crate::memory::{Allowance, Budget, Charge};
 
 const HEAD: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -37,13 +39,21 @@ struct Line {
     upstream: UnixStream,
     downstream: UnixStream,
     alarms: Alarms,
+    memory: Rc<Allowance>,
 }
 
 impl Line {
     fn new() -> Line {
+        Line::within(1 << 30)
+    }
+
+    /// With so much memory for what the client does not take.
+    fn within(budget: u64) -> Line {
+        let budget = Box::leak(Box::new(Budget::new(Some(budget), 1)));
+        let memory = Rc::new(Allowance::new(budget));
         let (engine, upstream) = UnixStream::pair().unwrap();
         let (client, downstream) = UnixStream::pair().unwrap();
-        Line { engine, client, upstream, downstream, alarms: Alarms::default() }
+        Line { engine, client, upstream, downstream, alarms: Alarms::default(), memory }
     }
 
     fn start<'r>(&self, ring: &'r StreamRing) -> Ride<'r> {
@@ -54,6 +64,7 @@ impl Line {
             client: self.downstream.as_raw_fd(),
             backend: None,
             alarm: self.alarms.add(),
+            memory: Charge::new(&self.memory),
             idle_ms: 1000,
             stall_ms: 1000,
         };
@@ -148,8 +159,17 @@ fn more_than_the_buffers_hold_at_once_arrives_whole() {
 
 #[test]
 fn a_client_that_reads_slowly_gets_everything_and_holds_back_the_engine() {
+    slow(&Line::new, STREAM_BACKLOG_MAX);
+}
+
+#[test]
+fn where_memory_is_short_a_slow_client_gets_everything_too_and_less_is_kept_for_it() {
+    slow(&|| Line::within(1), 4 * STREAM_BUFFER_BYTES);
+}
+
+fn slow(line: &dyn Fn() -> Line, kept_max: usize) {
     let Some(ring) = ring(4) else { return };
-    let mut line = Line::new();
+    let mut line = line();
     let mut ride = line.start(&ring);
     line.engine.set_nonblocking(true).unwrap();
     let text = "y".repeat(10_000);
@@ -162,6 +182,8 @@ fn a_client_that_reads_slowly_gets_everything_and_holds_back_the_engine() {
     assert!(given < bytes.len(), "an engine is held back by a client that does not read");
     assert!(ride.is_writing() && ended(&mut ride).is_none());
     assert!(given < 2 * 1024 * 1024 + STREAM_BACKLOG_MAX);
+    let kept = line.memory.used() as usize;
+    assert!(kept > 0 && kept <= 4 * kept_max, "{kept} bytes are kept");
     let mut rest = [&bytes[given..], LAST].concat();
     while !rest.is_empty() {
         got.extend(taken(&mut line.client));
@@ -174,6 +196,7 @@ fn a_client_that_reads_slowly_gets_everything_and_holds_back_the_engine() {
     while ended_in_place(&mut ride, &mut line.client, &mut got, &ring).is_none() {}
     got.extend(taken(&mut line.client));
     assert!(got == [&bytes[..], LAST].concat());
+    assert_eq!(line.memory.used(), 0);
 }
 
 fn ended_in_place(

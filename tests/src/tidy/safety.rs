@@ -4,12 +4,13 @@ use super::layers::is_word;
 use super::{File, Finding, Tree};
 
 /// Files that may hold unsafe code, each with its reason.
-pub const UNSAFE_FILES: [(&str, &str); 4] = [
+pub const UNSAFE_FILES: [(&str, &str); 5] = [
     (
         "proxy/src/socket.rs",
         "the runtime's stream wants a unique borrow for what only clones a handle",
     ),
     ("proxy/src/stream_ring/uring.rs", "a ring's entries and buffers are raw memory"),
+    ("proxy/src/pages.rs", "the allocator's options are set by a function of C"),
     ("bench/src/bin/bare_ring/ring.rs", "io_uring shares buffers with the kernel"),
     ("bench/src/bin/counted/counting.rs", "an allocator that counts is still an allocator"),
 ];
@@ -29,7 +30,7 @@ const COMMENT_LINES: usize = 5;
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
 /// Modules of `proxy` on the path of a request, where no thread may wait for another.
-const DATA_PATH: [&str; 25] = [
+const DATA_PATH: [&str; 26] = [
     "alarm",
     "answer",
     "api",
@@ -41,6 +42,7 @@ const DATA_PATH: [&str; 25] = [
     "exchange",
     "forward",
     "http",
+    "memory",
     "place",
     "plan",
     "pool",

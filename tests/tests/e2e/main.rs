@@ -3,8 +3,10 @@
 mod breaker;
 mod failure;
 mod framing;
+mod kept_alive;
 mod leaving;
 mod limits;
+mod memory;
 mod streaming;
 
 use serde_json::{Value, json};

@@ -125,6 +125,27 @@ async fn those_who_wait_for_a_full_model_hold_up_nobody_who_wants_another() {
 }
 
 #[tokio::test]
+async fn a_tenant_with_many_waiting_does_not_starve_one_with_two() {
+    let by_tenant = "shards = 1\n[routing]\ntenant_header = \"x-tenant\"\n";
+    let fleet = Fleet::limited(vec![endless()], by_tenant, "slots = 1").await;
+    let first = occupy(&fleet, "sim").await;
+    let mut waiting = Vec::new();
+    for number in 0..102 {
+        let name = if number < 100 { "many" } else { "few" };
+        let body = short(chat(&prose(number, 400))).to_string();
+        let mut client = fleet.proxy.client().await;
+        client.post_with(CHAT, &format!("X-Tenant: {name}\r\n"), body.as_bytes()).await;
+        eventually("it waits", || fleet.proxy.waiting() == number as usize + 1).await;
+        waiting.push((name, client));
+    }
+    drop(first);
+    let order = order(waiting).await;
+    let last_of_few = order.iter().rposition(|name| *name == "few").expect("both were served");
+    // The two came last, and are served in turn with the others; a release on the way may call one more in between.
+    assert!(last_of_few < 10, "{last_of_few} were served before");
+}
+
+#[tokio::test]
 async fn whoever_leaves_while_waiting_is_not_served_and_leaves_no_trace() {
     let fleet = Fleet::limited(vec![endless()], "shards = 1\n", "slots = 1").await;
     let first = occupy(&fleet, "sim").await;

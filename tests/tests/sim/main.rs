@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
 use index::{Millis, PolicyKind};
-use proxy::wait::WaitRoom;
+use proxy::wait::{WaitRoom, Waits};
 use shadow::{Checked, Violation};
 use world::{Counts, Plant, Scenario, World, fleet};
 
@@ -173,7 +173,10 @@ impl Wake for Named {
 fn those_called_in_one_pulse_look_in_the_order_of_their_rank() {
     let (room, woken) = (Rc::new(WaitRoom::default()), Arc::default());
     let work = [("giant", 90_000), ("small", 700), ("middle", 9_000), ("tiny", 7)];
-    let tickets = work.map(|(name, tokens)| (name, room.enter(tokens, Millis(0))));
+    let tickets = work.map(|(name, tokens)| {
+        let waits = Waits { uncached_tokens: tokens, tokens, tenant: None };
+        (name, room.enter(waits, Millis(0)))
+    });
     for (name, ticket) in &tickets {
         let waker = Waker::from(Arc::new(Named(name, Arc::clone(&woken))));
         assert!(pin!(ticket.called()).poll(&mut Context::from_waker(&waker)).is_pending());

@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use index::{Ask, Nowhere, Observation, Placed};
 use loadgen::engine::model::{Refusal, Request as EngineRequest};
 use proxy::limits::{ATTEMPTS_MAX, BREAKER_FAILURES, BUSY_PAUSE_MS};
-use proxy::wait::Ticket;
+use proxy::wait::{Ticket, Waits};
 
 use crate::shadow::{Checked, hold};
 use crate::traffic::{BLOCK_TOKENS, Request, engine_blocks};
@@ -188,7 +188,9 @@ impl<'f> World<'f> {
     fn enter(&mut self, request: &Request, nowhere: &Nowhere) -> Queued {
         let cached = u64::from(nowhere.decision().deepest_blocks) * u64::from(BLOCK_TOKENS);
         let uncached = request.prompt_tokens().saturating_sub(cached);
-        let ticket = self.shards[request.shard].room.enter(uncached, self.now());
+        let tokens = request.prompt_tokens();
+        let waits = Waits { uncached_tokens: uncached, tokens, tenant: None };
+        let ticket = self.shards[request.shard].room.enter(waits, self.now());
         let number = self.next_number;
         self.next_number += 1;
         self.counts.waited += 1;
