@@ -16,6 +16,7 @@ pub mod api;
 pub mod body;
 pub mod classify;
 pub mod conversation;
+pub mod edits;
 pub mod encoding;
 pub mod exchange;
 pub mod http;
