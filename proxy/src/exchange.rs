@@ -18,6 +18,7 @@ use crate::http::{
     CONTINUE, Downstream, RequestFraming, RequestHead, Version, write_response_head,
 };
 use crate::limits::{MODEL_NAME_BYTES_MAX, PATH_BYTES_MAX};
+use crate::metrics::Count;
 use crate::place::Slot;
 use crate::plan::{self, Plan, Planned, Views};
 use crate::published::Phase;
@@ -180,6 +181,9 @@ impl<'s> Exchange<'s> {
         self.record.model = plan.model.as_deref().map(|model| bounded(model, MODEL_NAME_BYTES_MAX));
         self.record.canonical_bytes = plan.canonical_bytes;
         self.record.conversation = plan.conversation;
+        if plan.opaque && plan::wanted(self.shard.shared).any() {
+            self.shard.stats.add(Count::BodiesOpaque, 1);
+        }
         let mut gone = pin!(self.client.left());
         let found = self.find(&plan, &body, gone.as_mut()).await;
         // From here on nothing is sent again, so the body's memory is given back before the reply.
@@ -212,6 +216,7 @@ impl<'s> Exchange<'s> {
             self.to.keep_alive = false;
         }
         let out = self.reply_head(head, &raw, backend, framing);
+        let rewriting = reply.hides();
         let relay = Relay {
             shard: self.shard,
             client: self.client,
@@ -221,6 +226,7 @@ impl<'s> Exchange<'s> {
             reply,
             framing,
             dialect: self.api.dialect(),
+            rewriting,
             bytes: 0,
         };
         let relayed = relay.run(out, raw, slot.as_ref()).await;

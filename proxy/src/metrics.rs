@@ -40,10 +40,14 @@ pub enum Count {
     BytesDown,
     /// Events relayed.
     Events,
+    /// Bodies sent with something mended.
+    BodiesRepaired,
+    /// Bodies in which nothing could be mended, because they cannot be looked into.
+    BodiesOpaque,
 }
 
 /// How many counters there are.
-pub const COUNTS: usize = Count::Events as usize + 1;
+pub const COUNTS: usize = Count::BodiesOpaque as usize + 1;
 
 /// Values that go up and down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

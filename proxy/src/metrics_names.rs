@@ -107,6 +107,12 @@ pub(crate) const UPSTREAM_FAILURES: Metric = metric(
 );
 pub(crate) const REPLY_BYTES: Metric = metric("shearwater_reply_bytes", "Bytes sent to clients");
 pub(crate) const EVENTS: Metric = metric("shearwater_events", "Server-sent events relayed");
+pub(crate) const BODIES_REPAIRED: Metric =
+    metric("shearwater_bodies_repaired", "Bodies sent with something mended, as [repair] asks");
+pub(crate) const BODIES_OPAQUE: Metric = metric(
+    "shearwater_bodies_opaque",
+    "Bodies sent unmended because they came in an encoding that cannot be read",
+);
 pub(crate) const SESSIONS: Metric = metric("shearwater_connections", "Client connections open");
 pub(crate) const UPSTREAM_IDLE: Metric =
     metric("shearwater_upstream_idle", "Idle upstream connections");

@@ -1,10 +1,12 @@
 //! What a request's body means for routing: its model, its prompt's fingerprint, whose conversation it is.
 //!
-//! The body is decoded and read here once, to be looked at; what is forwarded is what came. Nothing of the
+//! The body is decoded and read here once, to be looked at; what is forwarded is what came, but for the
+//! bytes an operator asked to have mended. Nothing of the
 //! prompt's text outlives this step: only hashes and sizes go on.
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use index::{
     Ask, BackendSet, ConversationKey, Fingerprinter, Millis, SequenceHash, conversation_key,
 };
@@ -13,7 +15,7 @@ use crate::answer::Situation;
 use crate::api::Api;
 use crate::conversation;
 use crate::encoding::{self, Decoded, EncodingError};
-use crate::prompt::{self, Canon, Prompt};
+use crate::prompt::{self, Canon, Prompt, Repairs, Wanted};
 use crate::published::{Pool, Published, Routes};
 
 /// What the decision needs to know of a request.
@@ -31,6 +33,12 @@ pub struct Plan {
     pub conversation: Option<ConversationKey>,
     /// Whether it takes a slot; side calls do not.
     pub reserves: bool,
+    /// What is to be mended in its body.
+    pub repairs: Repairs,
+    /// Its body unpacked, where something is to be mended in one that came compressed: the edits are of this one.
+    pub unpacked: Option<Bytes>,
+    /// Its body cannot be looked into, so nothing in it can be mended.
+    pub opaque: bool,
 }
 
 /// What to do with a request.
@@ -82,8 +90,17 @@ pub fn plan<'h>(
         return Planned::Forward(plan);
     }
     let read = match decode(views.shared, get, body) {
-        Ok(Some(decoded)) => read_prompt(views, api, get, &decoded, &mut plan),
+        Ok(Some(decoded)) => {
+            let read = read_prompt(views, api, get, &decoded, &mut plan);
+            if let Cow::Owned(bytes) = decoded
+                && plan.repairs != Repairs::default()
+            {
+                plan.unpacked = Some(bytes.into());
+            }
+            read
+        }
         Ok(None) => {
+            plan.opaque = true;
             plan.conversation = conversation_of(views.shared, get, None);
             Ok(())
         }
@@ -121,12 +138,13 @@ fn read_prompt<'h>(
     let shared = views.shared;
     let canon = Fingerprinter::new(shared.key, shared.config.routing.block_bytes);
     let mut canon = canon.expecting(body.len());
-    let prompt =
-        prompt::read_with(views.scratch, api, body, &mut canon).map_err(|_| Situation::BadJson)?;
+    let read = prompt::read_and_mend(views.scratch, api, body, &mut canon, &wanted(shared));
+    let (prompt, repairs) = read.map_err(|_| Situation::BadJson)?;
     if shared.pool_of(views.routes, prompt.model.as_deref()).is_none() {
         return Err(Situation::UnknownModel);
     }
     plan.model = prompt.model.as_deref().map(Into::into);
+    plan.repairs = repairs;
     plan.output_tokens = output_tokens(shared, prompt.output_tokens_max, prompt.choices);
     plan.canonical_bytes = prompt.canonical_bytes;
     plan.conversation = conversation_of(shared, get, Some(&prompt));
@@ -136,12 +154,24 @@ fn read_prompt<'h>(
     Ok(())
 }
 
+/// What is to be looked for while a body is read.
+pub fn wanted(shared: &Published) -> Wanted {
+    let repair = &shared.config.repair;
+    Wanted {
+        drop_billing_block: repair.drop_billing_block,
+        include_usage: repair.include_usage,
+        max_tokens_cap: repair.max_tokens_cap.map(u64::from),
+        id_slot: shared.config.routing.pin_llamacpp_slots,
+    }
+}
+
 /// What a reply is budgeted to take: what was asked for, up to a cap, because clients ask for far more than
 /// they use (32,000 is one client's constant), for each of the choices.
 fn output_tokens(shared: &Published, asked: Option<u64>, choices: u32) -> u64 {
     let routing = &shared.config.routing;
     let each = asked.unwrap_or(u64::from(routing.output_tokens_default));
-    each.min(u64::from(routing.output_tokens_cap)).saturating_mul(u64::from(choices))
+    let most = shared.config.repair.max_tokens_cap.unwrap_or(u32::MAX);
+    each.min(u64::from(routing.output_tokens_cap.min(most))).saturating_mul(u64::from(choices))
 }
 
 /// Room for the usual id with its source and length: UUIDs have 36 bytes.

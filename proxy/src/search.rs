@@ -13,13 +13,14 @@ use crate::answer::Situation;
 use crate::breaker::Pass;
 use crate::classify::ReplyClass;
 use crate::clock;
+use crate::edits::Edits;
 use crate::exchange::Exchange;
 use crate::http::{RequestFraming, Version, write_request_head};
 use crate::limits::ATTEMPTS_MAX;
 use crate::metrics::Count;
 use crate::place::{Excluded, Placement, Slot, Unplaced, place};
 use crate::plan::Plan;
-use crate::published::Phase;
+use crate::published::{EngineKind, Phase, Upstream};
 use crate::record::Note;
 use crate::upstream::{Attempt, Failed, Held, Outgoing};
 
@@ -98,7 +99,7 @@ impl Exchange<'_> {
             return None;
         };
         self.note_placed(plan, placement.decision, backend, placement.prompt_tokens);
-        let outgoing = self.outgoing(body, backend);
+        let outgoing = self.outgoing(plan, body, backend);
         let mut attempt = Attempt { shard: self.shard, alarm: &self.client.alarm, gone };
         match attempt.run(backend, &outgoing).await {
             Ok(held) => self.judge(held, placement.slot, pass, search),
@@ -190,20 +191,45 @@ impl Exchange<'_> {
         }
     }
 
-    fn outgoing<'b>(&self, body: &'b Bytes, backend: BackendId) -> Outgoing<'b> {
+    /// What is changed in the body for an engine of this kind, and whether its usage is hidden in exchange.
+    fn edits(&self, plan: &Plan, kind: EngineKind) -> (Edits, bool) {
+        let mut edits = Edits::default();
+        edits.add_all(&plan.repairs.always);
+        // llama.cpp tells its tokens in the last chunk of every stream, and would take them from there if asked.
+        let asks = kind != EngineKind::Llamacpp && !plan.repairs.usage.is_empty();
+        if asks {
+            edits.add_all(&plan.repairs.usage);
+        }
+        if !edits.is_empty() {
+            self.shard.stats.add(Count::BodiesRepaired, 1);
+        }
+        (edits, asks)
+    }
+
+    fn outgoing<'b>(&self, plan: &'b Plan, body: &'b Bytes, backend: BackendId) -> Outgoing<'b> {
         let has_body = self.head.framing() != RequestFraming::None;
         let mut head = Vec::with_capacity(1024);
         let upstream = self.shard.shared.upstream(backend);
+        let kind = upstream.map_or(EngineKind::Unknown, Upstream::kind);
         let authority = upstream.map_or("", |upstream| &upstream.authority);
+        let (edits, hides_usage) = self.edits(plan, kind);
+        let unpacked = plan.unpacked.as_ref().filter(|_| !edits.is_empty());
+        let body = unpacked.unwrap_or(body);
         let extra = [
             ("x-shearwater-request-id", self.request_id.as_bytes()),
             // Only where the client, of HTTP/1.0, named no host; else its own is kept.
             ("host", self.head.host().unwrap_or(authority.as_bytes())),
+            // What was unpacked is not encoded any more.
+            ("content-encoding", b""),
         ];
-        write_request_head(&mut head, self.head, has_body.then_some(body.len() as u64), &extra);
+        let extra = extra.get(..if unpacked.is_some() { 3 } else { 2 }).unwrap_or_default();
+        let len = edits.len_of(body.len()) as u64;
+        write_request_head(&mut head, self.head, has_body.then_some(len), extra);
         Outgoing {
             head,
             body,
+            edits,
+            hides_usage,
             method: self.head.method(),
             dialect: self.api.dialect(),
             unwrap_chunks: self.to.version == Version::Http10,

@@ -58,7 +58,7 @@ impl Collector for Live {
     }
 }
 
-const COUNTS: [(Count, Metric); 14] = [
+const COUNTS: [(Count, Metric); 16] = [
     (Count::Accepted, names::CONNECTIONS_ACCEPTED),
     (Count::ConnectionsRefused, names::CONNECTIONS_REFUSED),
     (Count::Closed, names::CONNECTIONS_CLOSED),
@@ -73,6 +73,8 @@ const COUNTS: [(Count, Metric); 14] = [
     (Count::UpstreamFailures, names::UPSTREAM_FAILURES),
     (Count::BytesDown, names::REPLY_BYTES),
     (Count::Events, names::EVENTS),
+    (Count::BodiesRepaired, names::BODIES_REPAIRED),
+    (Count::BodiesOpaque, names::BODIES_OPAQUE),
 ];
 
 // A counter without a name here would never be seen.
