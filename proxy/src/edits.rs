@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn insertions_at_one_place_stand_as_they_were_added_and_before_what_is_replaced_there() {
         let edits = vec![Edit::insert(1, "1"), Edit::insert(1, "2"), Edit::replace(1..3, "3")];
-        assert_eq!(edited("a--b", edits), "a123-b");
+        assert_eq!(edited("a--b", edits), "a123b");
         assert_eq!(edited("ab", vec![Edit::insert(2, "!"), Edit::remove(0..2)]), "!");
     }
 

@@ -230,6 +230,9 @@ impl<'s> Exchange<'s> {
             bytes: 0,
         };
         let relayed = relay.run(out, raw, slot.as_ref()).await;
+        if let Some(slot) = slot.as_ref().filter(|_| relayed.is_whole()) {
+            slot.note_whole();
+        }
         drop(slot);
         self.record.events = reply.events();
         self.record.usage = reply.usage();

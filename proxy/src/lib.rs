@@ -20,6 +20,7 @@ pub mod edits;
 pub mod encoding;
 pub mod exchange;
 pub mod http;
+pub mod pins;
 pub mod place;
 pub mod plan;
 pub mod prompt;

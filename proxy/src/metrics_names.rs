@@ -113,6 +113,8 @@ pub(crate) const BODIES_OPAQUE: Metric = metric(
     "shearwater_bodies_opaque",
     "Bodies sent unmended because they came in an encoding that cannot be read",
 );
+pub(crate) const SLOTS_NAMED: Metric =
+    metric("shearwater_slots_named", "Requests that named their slot of a llama.cpp server");
 pub(crate) const SESSIONS: Metric = metric("shearwater_connections", "Client connections open");
 pub(crate) const UPSTREAM_IDLE: Metric =
     metric("shearwater_upstream_idle", "Idle upstream connections");

@@ -38,6 +38,13 @@ pub struct Relayed {
     pub upstream_reusable: bool,
 }
 
+impl Relayed {
+    /// Whether the backend said all it had to say.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.end, End::Complete | End::EngineError | End::EngineAborted)
+    }
+}
+
 /// A relay in progress.
 pub struct Relay<'r, W> {
     /// Its shard.

@@ -20,6 +20,7 @@ use crate::limits::{
     HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST, RESPONSE_HEAD, SEND_TOGETHER_MAX,
 };
 use crate::metrics::Count;
+use crate::place::Slot;
 use crate::reply::Reply;
 use crate::shard::Shard;
 use crate::socket::Socket;
@@ -39,6 +40,8 @@ pub struct Outgoing<'r> {
     pub dialect: crate::api::Dialect,
     /// The client cannot be given chunks.
     pub unwrap_chunks: bool,
+    /// What is held for it on the backend.
+    pub slot: Option<&'r Slot>,
     /// The stream's usage was asked for by us: the client is not shown it.
     pub hides_usage: bool,
 }
@@ -163,6 +166,9 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         self.set_alarm(self.shard.shared.config.timeouts.first_byte_ms.unwrap_or(0));
         let (head, raw) = self.read_head(&socket, out.method).await?;
         let head_at = clock::now();
+        if let Some(slot) = out.slot {
+            slot.note_begun();
+        }
         moments.reply_head = Some(head_at);
         let mut reply = Reply::new(&head, out.dialect, out.unwrap_chunks);
         if out.hides_usage {

@@ -58,7 +58,7 @@ impl Collector for Live {
     }
 }
 
-const COUNTS: [(Count, Metric); 16] = [
+const COUNTS: [(Count, Metric); 17] = [
     (Count::Accepted, names::CONNECTIONS_ACCEPTED),
     (Count::ConnectionsRefused, names::CONNECTIONS_REFUSED),
     (Count::Closed, names::CONNECTIONS_CLOSED),
@@ -75,6 +75,7 @@ const COUNTS: [(Count, Metric); 16] = [
     (Count::Events, names::EVENTS),
     (Count::BodiesRepaired, names::BODIES_REPAIRED),
     (Count::BodiesOpaque, names::BODIES_OPAQUE),
+    (Count::SlotsNamed, names::SLOTS_NAMED),
 ];
 
 // A counter without a name here would never be seen.

@@ -50,10 +50,12 @@ pub struct SlotPlaces {
     named: Vec<Range<usize>>,
     /// Where a member can be put in front of the others; `None` if none may be.
     front: Option<usize>,
+    /// The request takes one slot: it is one prompt with one reply.
+    pub single: bool,
 }
 
 impl SlotPlaces {
-    /// Whether a slot may be named: one prompt with one reply, on an API that reads the name.
+    /// Whether a slot may be named: by a request that takes one, on an API that reads the name.
     pub fn may_name(&self) -> bool {
         self.front.is_some()
     }
@@ -96,7 +98,7 @@ impl Mending<'_, '_, '_> {
         if wanted.include_usage && streams && self.fields.is_true(Name::Stream) {
             self.ask_for_usage(&mut repairs.usage);
         }
-        if wanted.id_slot && self.api.names_slot() {
+        if wanted.id_slot {
             repairs.id_slot = self.slot_places();
         }
         repairs
@@ -161,9 +163,12 @@ impl Mending<'_, '_, '_> {
     }
 
     fn slot_places(&self) -> SlotPlaces {
+        if !self.api.names_slot() {
+            return SlotPlaces { single: self.single, ..SlotPlaces::default() };
+        }
         let named = self.root.members().filter(|(key, _)| key.is("id_slot"));
         let named = named.map(|(_, value)| span(value)).collect();
-        SlotPlaces { named, front: self.front().filter(|_| self.single) }
+        SlotPlaces { named, front: self.front().filter(|_| self.single), single: self.single }
     }
 }
 

@@ -10,6 +10,7 @@ mod evidence;
 mod figures;
 mod full;
 mod operators;
+mod pinning;
 mod queueing;
 mod said;
 mod secrets;
