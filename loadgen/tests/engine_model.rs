@@ -489,9 +489,11 @@ fn naming_a_busy_slot_waits_for_it_destroys_it_and_holds_up_nobody() {
     let second = engine.submit(0, named(&[2], 1)).expect("room");
     let third = engine.submit(0, request(&[3], 1)).expect("room");
     let events = all_events(&mut engine);
-    let started = |id| events.iter().position(|event| {
-        event.id == id && matches!(event.kind, EventKind::Started { .. })
-    });
+    let started = |id| {
+        events
+            .iter()
+            .position(|event| event.id == id && matches!(event.kind, EventKind::Started { .. }))
+    };
     assert!(started(first) < started(third) && started(third) < started(second));
     assert_eq!(engine.counters().named_busy, 1);
 }

@@ -61,7 +61,6 @@ const TURN_AT: u32 = 16;
 const TAG: u64 = (1 << TURN_AT) - 1;
 
 impl Word {
-
     fn state(self) -> State {
         match self.0 >> 61 {
             0 => State::Free,

@@ -199,7 +199,8 @@ mod tests {
 
     #[test]
     fn of_each_slot_it_is_known_whether_it_computes() {
-        let body = r#"[{"id":2,"is_processing":true},{"id":0},{"id":4000000000,"is_processing":true}]"#;
+        let body =
+            r#"[{"id":2,"is_processing":true},{"id":0},{"id":4000000000,"is_processing":true}]"#;
         let reading = slots(body.as_bytes()).unwrap().reading(Reading::default());
         assert_eq!(reading.computing, [false, false, true]);
     }

@@ -103,7 +103,8 @@ fn a_slot_busy_for_unknown_reasons_is_left_alone() {
 }
 
 #[test]
-fn a_stranger_takes_the_idle_slots_out_of_use_until_the_server_was_asked_and_spares_the_busy_ones() {
+fn a_stranger_takes_the_idle_slots_out_of_use_until_the_server_was_asked_and_spares_the_busy_ones()
+{
     let pins = pins(3);
     let busy = named(&pins, 1);
     busy.note_begun();

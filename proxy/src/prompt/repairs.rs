@@ -127,7 +127,8 @@ impl Mending<'_, '_, '_> {
 
     /// Lowers what is above the cap or means "no bound". Where the API has no bound unless one is given, it gets one.
     fn cap_tokens(&self, cap: u64, edits: &mut Vec<Edit>) {
-        let is_above = |value: Value<'_, '_>| number(value).is_some_and(|n| n < 0.0 || n > as_f64(cap));
+        let is_above =
+            |value: Value<'_, '_>| number(value).is_some_and(|n| n < 0.0 || n > as_f64(cap));
         let mut lower = |value| edits.push(Edit::replace(span(value), cap.to_string()));
         let given: Vec<_> = Name::BOUNDS.iter().filter_map(|name| self.fields.get(*name)).collect();
         given.iter().copied().filter(|value| is_above(*value)).for_each(&mut lower);

@@ -157,5 +157,8 @@ fn an_event_too_long_to_hold_back_goes_on_whatever_it_says() {
         "data: {{\"x\":\"{}\",\"choices\":[],\"usage\":{{}}}}\ndata: {{\"choices\":[],\"usage\":{{}}}}\n\n",
         "y".repeat(SSE_CARRY_BYTES_MAX)
     );
-    assert_eq!(passed(&[long.as_bytes(), CHAT.as_bytes()]).0.len(), long.len() + passed(&[CHAT.as_bytes()]).0.len());
+    assert_eq!(
+        passed(&[long.as_bytes(), CHAT.as_bytes()]).0.len(),
+        long.len() + passed(&[CHAT.as_bytes()]).0.len()
+    );
 }

@@ -19,13 +19,13 @@ const ALL: Wanted = Wanted {
 
 fn found(api: Api, body: &str, wanted: &Wanted) -> Repairs {
     let mut scratch = Scratch::default();
-    let read =
-        read_and_mend(&mut scratch, api, body.as_bytes(), &mut Kept::default(), wanted);
+    let read = read_and_mend(&mut scratch, api, body.as_bytes(), &mut Kept::default(), wanted);
     read.unwrap_or_else(|error| panic!("{error} in {body}")).1
 }
 
 fn applied(body: &str, edits: &Edits) -> String {
-    let pieces: Vec<u8> = edits.pieces(&Bytes::copy_from_slice(body.as_bytes())).flatten().collect();
+    let pieces: Vec<u8> =
+        edits.pieces(&Bytes::copy_from_slice(body.as_bytes())).flatten().collect();
     assert_eq!(pieces.len(), edits.len_of(body.len()));
     String::from_utf8(pieces).expect("text stays text")
 }
@@ -72,10 +72,22 @@ fn numbers_above_the_cap_are_lowered_and_no_other_byte_changes() {
         (chat, r#"{"max_tokens":"4000"}"#, r#"{"max_tokens":100}"#),
         (chat, r#"{"max_tokens":"many"}"#, r#"{"max_tokens":"many"}"#),
         (chat, r#"{"max_tokens":-1}"#, r#"{"max_tokens":100}"#),
-        (chat, r#"{"max_completion_tokens":32000.0,"max_tokens":7}"#, r#"{"max_completion_tokens":100,"max_tokens":7}"#),
-        (chat, r#"{"max_tokens":null,"x":{"max_tokens":900}}"#, r#"{"max_tokens":100,"x":{"max_tokens":900}}"#),
+        (
+            chat,
+            r#"{"max_completion_tokens":32000.0,"max_tokens":7}"#,
+            r#"{"max_completion_tokens":100,"max_tokens":7}"#,
+        ),
+        (
+            chat,
+            r#"{"max_tokens":null,"x":{"max_tokens":900}}"#,
+            r#"{"max_tokens":100,"x":{"max_tokens":900}}"#,
+        ),
         (Api::LlamaCompletion, r#"{"n_predict":99999999999999999999999}"#, r#"{"n_predict":100}"#),
-        (Api::Generate, r#"{"sampling_params":{"max_new_tokens":128,"n":1}}"#, r#"{"sampling_params":{"max_new_tokens":100,"n":1}}"#),
+        (
+            Api::Generate,
+            r#"{"sampling_params":{"max_new_tokens":128,"n":1}}"#,
+            r#"{"sampling_params":{"max_new_tokens":100,"n":1}}"#,
+        ),
         (Api::Embeddings, r#"{"max_tokens":900}"#, r#"{"max_tokens":900}"#),
     ] {
         assert_eq!(capped(api, body), expected);
@@ -100,9 +112,18 @@ fn a_bound_is_added_only_where_none_means_no_end() {
 fn usage_is_asked_for_in_streams_that_do_not_and_what_else_is_asked_stays() {
     for (body, expected) in [
         (r#"{"stream":true}"#, r#"{"stream_options":{"include_usage":true},"stream":true}"#),
-        (r#"{"stream":true,"stream_options":null}"#, r#"{"stream":true,"stream_options":{"include_usage":true}}"#),
-        (r#"{"stream":true,"stream_options":{}}"#, r#"{"stream":true,"stream_options":{"include_usage":true}}"#),
-        (r#"{"stream":true,"stream_options":{ "x":1}}"#, r#"{"stream":true,"stream_options":{"include_usage":true, "x":1}}"#),
+        (
+            r#"{"stream":true,"stream_options":null}"#,
+            r#"{"stream":true,"stream_options":{"include_usage":true}}"#,
+        ),
+        (
+            r#"{"stream":true,"stream_options":{}}"#,
+            r#"{"stream":true,"stream_options":{"include_usage":true}}"#,
+        ),
+        (
+            r#"{"stream":true,"stream_options":{ "x":1}}"#,
+            r#"{"stream":true,"stream_options":{"include_usage":true, "x":1}}"#,
+        ),
         (
             r#"{"stream":true,"stream_options":{"include_usage":false,"include_us\u0061ge":"no"}}"#,
             r#"{"stream":true,"stream_options":{"include_usage":true,"include_us\u0061ge":true}}"#,
@@ -132,9 +153,13 @@ fn billing_blocks_go_with_the_commas_around_them() {
         (format!("[{KEPT} ,{BILL}, {KEPT},{BILL},{ODD} ]"), format!("[{KEPT} ,{KEPT} ]")),
         (format!("[ {BILL} ]"), "[  ]".to_owned()),
         ("[]".to_owned(), "[]".to_owned()),
-        (r#""x-anthropic-billing-header: a""#.to_owned(), r#""x-anthropic-billing-header: a""#.to_owned()),
+        (
+            r#""x-anthropic-billing-header: a""#.to_owned(),
+            r#""x-anthropic-billing-header: a""#.to_owned(),
+        ),
     ] {
-        let body = format!(r#"{{"system":{system},"messages":[{{"role":"user","content":[{BILL}]}}]}}"#);
+        let body =
+            format!(r#"{{"system":{system},"messages":[{{"role":"user","content":[{BILL}]}}]}}"#);
         let wanted = body.replacen(&system, &expected, 1);
         assert_eq!(unbilled(&body), wanted);
         let (before, after) = (canonical(Api::Messages, &body), canonical(Api::Messages, &wanted));
@@ -148,7 +173,10 @@ fn a_slot_is_named_where_one_may_be_and_a_clients_own_choice_gives_way() {
     let chat = |body, slot| mended(Api::ChatCompletions, body, &wanted, slot);
     assert_eq!(chat(r#"{"n":1}"#, Some(3)), r#"{"id_slot":3,"n":1}"#);
     assert_eq!(chat(r#"{"n":1}"#, None), r#"{"n":1}"#);
-    assert_eq!(chat(r#"{"id_slot":7,"id_sl\u006ft":"1"}"#, Some(0)), r#"{"id_slot":0,"id_sl\u006ft":0}"#);
+    assert_eq!(
+        chat(r#"{"id_slot":7,"id_sl\u006ft":"1"}"#, Some(0)),
+        r#"{"id_slot":0,"id_sl\u006ft":0}"#
+    );
     assert_eq!(chat(r#"{"id_slot":7}"#, None), r#"{"id_slot":-1}"#);
     // Several replies, or several prompts, take several slots.
     for (api, body) in [
@@ -180,18 +208,21 @@ fn object(rng: &mut Rng, members: &[(&str, String)]) -> String {
     for (at, (key, value)) in members.iter().enumerate() {
         let comma = if at == 0 { "" } else { "," };
         let (before, between, after) = (blank(rng), blank(rng), blank(rng));
-        text += &format!("{comma}{before}{}{between}:{after}{value}{}", spelled(rng, key), blank(rng));
+        text +=
+            &format!("{comma}{before}{}{between}:{after}{value}{}", spelled(rng, key), blank(rng));
     }
     text + "}"
 }
 
 fn random_body(rng: &mut Rng) -> String {
     let numbers = ["1", "100", "101", "3.2e4", "-1", "null", "\"250\"", "99999999999999999999"];
-    let options = ["null", "{}", "{\"include_usage\":false}", "{\"include_usage\":true}", "{\"a\":[1]}"];
+    let options =
+        ["null", "{}", "{\"include_usage\":false}", "{\"include_usage\":true}", "{\"a\":[1]}"];
     let bill = "{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: {,}\"}";
     let blocks = [bill, "{\"type\":\"text\",\"text\":\"]\\\"\"}", bill, "{\"text\":\"b\"}"];
     let system: Vec<_> = (0..rng.usize(0..5)).map(|_| blocks[rng.usize(0..4)]).collect();
-    let decoy = "{\"max_tokens\":900,\"stream_options\":{},\"id_slot\":4,\"x\":\"\\\"max_tokens\\\":900\"}";
+    let decoy =
+        "{\"max_tokens\":900,\"stream_options\":{},\"id_slot\":4,\"x\":\"\\\"max_tokens\\\":900\"}";
     let mut members = vec![
         ("messages", format!("[{{\"role\":\"user\",\"content\":\"max_tokens {}\"}}]", rng.u32(..))),
         ("stream", ["true", "false"][rng.usize(0..2)].to_owned()),
