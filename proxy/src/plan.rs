@@ -33,12 +33,19 @@ pub struct Plan {
     pub conversation: Option<ConversationKey>,
     /// Whether it takes a slot; side calls do not.
     pub reserves: bool,
-    /// What is to be mended in its body.
-    pub repairs: Repairs,
-    /// Its body unpacked, where something is to be mended in one that came compressed: the edits are of this one.
-    pub unpacked: Option<Bytes>,
+    /// What may be mended in its body, if anything.
+    pub mending: Option<Box<Mending>>,
     /// Its body cannot be looked into, so nothing in it can be mended.
     pub opaque: bool,
+}
+
+/// What may be mended in a body.
+#[derive(Debug)]
+pub struct Mending {
+    /// What was found.
+    pub repairs: Repairs,
+    /// The body unpacked, where it came compressed: the edits are of this one.
+    pub unpacked: Option<Bytes>,
 }
 
 /// What to do with a request.
@@ -92,10 +99,8 @@ pub fn plan<'h>(
     let read = match decode(views.shared, get, body) {
         Ok(Some(decoded)) => {
             let read = read_prompt(views, api, get, &decoded, &mut plan);
-            if let Cow::Owned(bytes) = decoded
-                && plan.repairs != Repairs::default()
-            {
-                plan.unpacked = Some(bytes.into());
+            if let (Cow::Owned(bytes), Some(mending)) = (decoded, &mut plan.mending) {
+                mending.unpacked = Some(bytes.into());
             }
             read
         }
@@ -144,7 +149,8 @@ fn read_prompt<'h>(
         return Err(Situation::UnknownModel);
     }
     plan.model = prompt.model.as_deref().map(Into::into);
-    plan.repairs = repairs;
+    plan.mending =
+        (repairs != Repairs::default()).then(|| Box::new(Mending { repairs, unpacked: None }));
     plan.output_tokens = output_tokens(shared, prompt.output_tokens_max, prompt.choices);
     plan.canonical_bytes = prompt.canonical_bytes;
     plan.conversation = conversation_of(shared, get, Some(&prompt));

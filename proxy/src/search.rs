@@ -20,7 +20,7 @@ use crate::limits::ATTEMPTS_MAX;
 use crate::metrics::Count;
 use crate::pins::Wish;
 use crate::place::{Excluded, Placement, Slot, Unplaced, place};
-use crate::plan::Plan;
+use crate::plan::{Mending, Plan};
 use crate::published::{EngineKind, Phase, Upstream};
 use crate::record::Note;
 use crate::upstream::{Attempt, Failed, Held, Outgoing};
@@ -204,11 +204,13 @@ impl Exchange<'_> {
     fn find_slot(&self, plan: &Plan, placement: &mut Placement) -> bool {
         let Some(upstream) = self.shard.shared.upstream(placement.backend) else { return true };
         let Some(slot) = &mut placement.slot else { return true };
-        let places = &plan.repairs.id_slot;
-        let wish = match (places.may_name(), places.single) {
-            (true, _) if upstream.kind() == EngineKind::Llamacpp => Wish::Named,
-            (_, true) => Wish::Any,
-            (_, false) => Wish::Several,
+        let places = plan.mending.as_ref().map(|mending| &mending.repairs.id_slot);
+        let wish = match places.filter(|places| places.single) {
+            Some(places) if places.may_name() && upstream.kind() == EngineKind::Llamacpp => {
+                Wish::Named
+            }
+            Some(_) => Wish::Any,
+            None => Wish::Several,
         };
         let Ok(using) = upstream.pins.set_out(plan.conversation, wish) else { return false };
         slot.runs_in(using);
@@ -218,17 +220,18 @@ impl Exchange<'_> {
     /// What is changed in the body for an engine of this kind, and whether its usage is hidden in exchange.
     fn edits(&self, plan: &Plan, kind: EngineKind, slot: Option<u32>) -> (Edits, bool) {
         let mut edits = Edits::default();
-        edits.add_all(&plan.repairs.always);
+        let Some(Mending { repairs, .. }) = plan.mending.as_deref() else { return (edits, false) };
+        edits.add_all(&repairs.always);
         // llama.cpp tells its tokens in the last chunk of every stream, and would take them from there if asked.
-        let asks = kind != EngineKind::Llamacpp && !plan.repairs.usage.is_empty();
+        let asks = kind != EngineKind::Llamacpp && !repairs.usage.is_empty();
         if asks {
-            edits.add_all(&plan.repairs.usage);
+            edits.add_all(&repairs.usage);
         }
         if !edits.is_empty() {
             self.shard.stats.add(Count::BodiesRepaired, 1);
         }
         if kind == EngineKind::Llamacpp {
-            edits.add_all(&plan.repairs.id_slot.edits(slot));
+            edits.add_all(&repairs.id_slot.edits(slot));
             self.shard.stats.add(Count::SlotsNamed, u64::from(slot.is_some()));
         }
         (edits, asks)
@@ -247,7 +250,8 @@ impl Exchange<'_> {
         let kind = upstream.map_or(EngineKind::Unknown, Upstream::kind);
         let authority = upstream.map_or("", |upstream| &upstream.authority);
         let (edits, hides_usage) = self.edits(plan, kind, slot.and_then(Slot::named));
-        let unpacked = plan.unpacked.as_ref().filter(|_| !edits.is_empty());
+        let unpacked = plan.mending.as_ref().and_then(|mending| mending.unpacked.as_ref());
+        let unpacked = unpacked.filter(|_| !edits.is_empty());
         let body = unpacked.unwrap_or(body);
         let extra = [
             ("x-shearwater-request-id", self.request_id.as_bytes()),
