@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use crate::model::{AccessLog, Backend, Config, Health, Limits, Log, Routing, Timeouts};
+use crate::model::{AccessLog, Backend, Config, Health, Limits, Log, Repair, Routing, Timeouts};
 use crate::units::show_bytes;
 
 impl Config {
@@ -23,6 +23,7 @@ impl Config {
         out.key("unknown_model", quoted(self.unknown_model.name()));
         out.key("response_headers", self.response_headers);
         routing(&mut out, &self.routing);
+        repair(&mut out, &self.repair);
         limits(&mut out, &self.limits);
         timeouts(&mut out, &self.timeouts);
         out.table("[stream]");
@@ -78,12 +79,20 @@ fn routing(out: &mut Text, routing: &Routing) {
     out.key("affinity_idle_s", routing.affinity_idle_s);
     out.key("output_tokens_default", routing.output_tokens_default);
     out.key("output_tokens_cap", routing.output_tokens_cap);
+    out.key("pin_llamacpp_slots", routing.pin_llamacpp_slots);
     out.key("evidence_blocks_default", routing.evidence_blocks_default);
     out.key("weight_hit", float(routing.weight_hit));
     out.key("weight_queue", float(routing.weight_queue));
     out.key("weight_pressure", float(routing.weight_pressure));
     out.key("a_max", float(routing.a_max));
     out.key("request_charge_tokens", float(routing.request_charge_tokens));
+}
+
+fn repair(out: &mut Text, repair: &Repair) {
+    out.table("[repair]");
+    out.key("drop_billing_block", repair.drop_billing_block);
+    out.key("include_usage", repair.include_usage);
+    out.key("max_tokens_cap", repair.max_tokens_cap.unwrap_or(0));
 }
 
 fn limits(out: &mut Text, limits: &Limits) {

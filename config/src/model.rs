@@ -29,6 +29,8 @@ pub struct Config {
     pub backends: Vec<Backend>,
     /// How a backend is chosen.
     pub routing: Routing,
+    /// What is mended in bodies on their way.
+    pub repair: Repair,
     /// What one client may send, and how many may connect.
     pub limits: Limits,
     /// How long each phase may take.
@@ -160,6 +162,8 @@ pub struct Routing {
     pub output_tokens_default: u32,
     /// How much of a request's declared maximum output is counted.
     pub output_tokens_cap: u32,
+    /// Whether conversations keep their slot of a llama.cpp server.
+    pub pin_llamacpp_slots: bool,
     /// Cache capacity assumed for an engine that does not say, in blocks.
     pub evidence_blocks_default: u64,
     /// `prefix` policy: weight of the overlap.
@@ -193,6 +197,17 @@ impl fmt::Debug for FingerprintKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FingerprintKey(hidden)")
     }
+}
+
+/// What is mended in request bodies on their way. Without any of it they are forwarded untouched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// Takes the accounting block of Claude Code, which changes with every request, out of `system`.
+    pub drop_billing_block: bool,
+    /// Asks for `usage` in streams of chat and completions, and hides the answer from a client that did not.
+    pub include_usage: bool,
+    /// Most tokens a reply may be asked for; `None` leaves it to the client.
+    pub max_tokens_cap: Option<u32>,
 }
 
 /// What one client may send, and how many may connect.

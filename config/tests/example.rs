@@ -27,12 +27,17 @@ affinity_entries = 10
 affinity_idle_s = "2h"
 output_tokens_default = 9
 output_tokens_cap = 10
+pin_llamacpp_slots = true
 evidence_blocks_default = 100
 weight_hit = 2
 weight_queue = 0.25
 weight_pressure = 1e-3
 a_max = 1.5
 request_charge_tokens = 0
+[repair]
+drop_billing_block = true
+include_usage = true
+max_tokens_cap = 4096
 [limits]
 head_bytes_max = "8KiB"
 headers_max = 64

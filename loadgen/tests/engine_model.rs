@@ -457,3 +457,43 @@ fn any_sequence_of_calls_keeps_the_books_balanced() {
         assert_eq!(counters.prompt_tokens, counters.cached_tokens + counters.computed_tokens);
     }
 }
+
+#[test]
+fn slots_with_caches_of_their_own_share_nothing_and_are_chosen_by_what_they_hold() {
+    let mut engine = Engine::new(Params { slot_caches: true, ..params() });
+    let mut cached = |request: Request| {
+        let now = engine.next_event_at().unwrap_or(0).max(1);
+        engine.submit(now, request).expect("there is room");
+        let prefill = |event: &Event| match event.kind {
+            EventKind::PrefillDone { cached, .. } => Some(cached),
+            _ => None,
+        };
+        all_events(&mut engine).iter().find_map(prefill).expect("it was computed")
+    };
+    let named = |slot, blocks: &[u64]| Request { slot: Some(slot), ..request(blocks, 1) };
+    assert_eq!(cached(named(1, &[1, 2, 3])), 0);
+    assert_eq!(cached(named(2, &[1, 2, 4])), 0, "another slot holds what it needs");
+    assert_eq!(cached(named(1, &[1, 2, 3, 5])), 30);
+    assert_eq!(cached(named(2, &[1, 2, 4, 6])), 30);
+    // Without a name the one that begins most alike; numbers beyond the last begin again.
+    assert_eq!(cached(request(&[1, 2, 4, 6, 7], 1)), 40);
+    assert_eq!(cached(named(5, &[1, 2, 3, 5, 8])), 40);
+    assert_eq!((engine.counters().named, engine.counters().named_busy), (5, 0));
+}
+
+#[test]
+fn naming_a_busy_slot_waits_for_it_destroys_it_and_holds_up_nobody() {
+    let mut engine = Engine::new(Params { slot_caches: true, ..params() });
+    let named = |blocks: &[u64], reply| Request { slot: Some(0), ..request(blocks, reply) };
+    let first = engine.submit(0, named(&[1], 50)).expect("room");
+    let second = engine.submit(0, named(&[2], 1)).expect("room");
+    let third = engine.submit(0, request(&[3], 1)).expect("room");
+    let events = all_events(&mut engine);
+    let started = |id| {
+        events
+            .iter()
+            .position(|event| event.id == id && matches!(event.kind, EventKind::Started { .. }))
+    };
+    assert!(started(first) < started(third) && started(third) < started(second));
+    assert_eq!(engine.counters().named_busy, 1);
+}

@@ -110,6 +110,11 @@ impl Api {
         self.reserves_slot() && self != Api::Embeddings
     }
 
+    /// Whether llama.cpp reads `id_slot` from its body. It ignores it on Messages; of the rest it is not known.
+    pub fn names_slot(self) -> bool {
+        matches!(self, Api::ChatCompletions | Api::Completions | Api::LlamaCompletion)
+    }
+
     /// Whether the reply may be a stream of server-sent events.
     pub fn may_stream(self) -> bool {
         self.fills_cache()

@@ -1,5 +1,5 @@
 //! Request bodies that arrive compressed: they are decoded for reading only. What the engine gets is the body as it came,
-//! with its `Content-Encoding` unchanged; so decoding here never has to be more than careful. An encoding we do not know
+//! with its `Content-Encoding` unchanged, unless something in it is to be mended; so decoding here never has to be more than careful. An encoding we do not know
 //! is never guessed at: such a body is opaque, and its request is routed by the conversation's id alone.
 
 use crate::limits::{DECODED_BYTES_FREE, DECODED_RATIO_MAX, ZSTD_WINDOW_LOG_MAX};

@@ -79,9 +79,18 @@ impl<'s> Exchange<'s> {
             return self.list_models().await;
         }
         match self.plan(&body) {
+            Planned::Forward(plan) if !self.holds(&plan, body.len()) => {
+                self.answer(Situation::NoMemory).await
+            }
             Planned::Forward(plan) => self.forward(plan, Bytes::from(body)).await,
             Planned::Answer(situation) => self.answer(situation).await,
         }
+    }
+
+    /// Whether there is memory for what a compressed body was unpacked to, if that is what is sent.
+    fn holds(&mut self, plan: &Plan, body_bytes: usize) -> bool {
+        let unpacked = plan.mending.as_ref().and_then(|mending| mending.unpacked.as_ref());
+        unpacked.is_none_or(|unpacked| self.memory.resize(body_bytes + unpacked.len()))
     }
 
     fn plan(&self, body: &[u8]) -> Planned {
@@ -191,6 +200,9 @@ impl<'s> Exchange<'s> {
         self.record.model = plan.model.as_deref().map(|model| bounded(model, MODEL_NAME_BYTES_MAX));
         self.record.canonical_bytes = plan.canonical_bytes;
         self.record.conversation = plan.conversation;
+        if plan.opaque && plan::wanted(self.shard.shared).any() {
+            self.shard.stats.add(Count::BodiesOpaque, 1);
+        }
         let mut gone = pin!(self.client.left());
         let found = self.find(&plan, &body, gone.as_mut()).await;
         // From here on nothing is sent again, so the body's memory is given back before the reply.
@@ -224,6 +236,7 @@ impl<'s> Exchange<'s> {
             self.to.keep_alive = false;
         }
         let out = self.reply_head(head, &raw, backend, framing);
+        let rewriting = reply.hides();
         let relay = Relay {
             shard: self.shard,
             client: self.client,
@@ -234,10 +247,14 @@ impl<'s> Exchange<'s> {
             framing,
             dialect: self.api.dialect(),
             memory,
+            rewriting,
             bytes: 0,
             first_event: None,
         };
         let relayed = relay.run(out, raw, slot.as_ref(), *undecided).await;
+        if let Some(slot) = slot.as_ref().filter(|_| relayed.is_whole()) {
+            slot.note_whole();
+        }
         drop(slot);
         self.record.events = reply.events();
         self.record.usage = reply.usage();

@@ -107,6 +107,13 @@ pub const RETRY_AFTER_MAX_MS: u64 = 300_000;
 /// Pause before an engine that said "full" is asked again, ms.
 pub const BUSY_PAUSE_MS: u64 = 100;
 
+/// Slots of one llama.cpp server that are told apart for pinning; it runs 4 unless told otherwise, and each one is a word
+/// to look at for every request there.
+pub const PINNED_SLOTS_MAX: usize = 64;
+/// How long after a request ended badly its server must be asked before its slot is believed to be idle, ms: a whole reply
+/// was seen to be computed for 600 ms after its client had left.
+pub const SLOT_SETTLE_MS: u64 = 1_000;
+
 // --- Waiting ----------------------------------------------------------------------------------------
 
 /// How often waiting requests are called to look for room freed by other shards, ms.

@@ -42,10 +42,16 @@ pub enum Count {
     BytesDown,
     /// Events relayed.
     Events,
+    /// Bodies sent with something mended.
+    BodiesRepaired,
+    /// Bodies in which nothing could be mended, because they cannot be looked into.
+    BodiesOpaque,
+    /// Requests that named their slot of a llama.cpp server.
+    SlotsNamed,
 }
 
 /// How many counters there are.
-pub const COUNTS: usize = Count::Events as usize + 1;
+pub const COUNTS: usize = Count::SlotsNamed as usize + 1;
 
 /// Values that go up and down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -117,6 +117,14 @@ pub(crate) const MEMORY_HELD_MAX: Metric =
     metric("shearwater_body_memory_bytes_max", "Memory that may be held so (limits.body_memory)");
 pub(crate) const REPLY_BYTES: Metric = metric("shearwater_reply_bytes", "Bytes sent to clients");
 pub(crate) const EVENTS: Metric = metric("shearwater_events", "Server-sent events relayed");
+pub(crate) const BODIES_REPAIRED: Metric =
+    metric("shearwater_bodies_repaired", "Bodies sent with something mended, as [repair] asks");
+pub(crate) const BODIES_OPAQUE: Metric = metric(
+    "shearwater_bodies_opaque",
+    "Bodies sent unmended because they came in an encoding that cannot be read",
+);
+pub(crate) const SLOTS_NAMED: Metric =
+    metric("shearwater_slots_named", "Requests that named their slot of a llama.cpp server");
 pub(crate) const SESSIONS: Metric = metric("shearwater_connections", "Client connections open");
 pub(crate) const UPSTREAM_IDLE: Metric =
     metric("shearwater_upstream_idle", "Idle upstream connections");

@@ -13,6 +13,7 @@ use crate::alarm::{Alarm, Raced, race};
 use crate::answer::Situation;
 use crate::clock::{self, Micros};
 use crate::limits::{BUSY_PAUSE_MS, PROMPT_TOO_LARGE_TIMES};
+use crate::pins::SlotUse;
 use crate::plan::{self, Plan};
 use crate::published::Phase;
 use crate::shard::Shard;
@@ -22,6 +23,8 @@ use crate::wait::Waits;
 #[derive(Debug)]
 pub struct Slot {
     reservation: Option<Reservation<'static>>,
+    /// Where on a llama.cpp server the request runs, if that is kept track of.
+    using: Option<SlotUse<'static>>,
     shard: Rc<Shard>,
 }
 
@@ -32,10 +35,36 @@ impl Slot {
             reservation.prefill_done_at(clock::recent().millis());
         }
     }
+
+    /// Keeps track of where the request runs from here on.
+    pub fn runs_in(&mut self, using: Option<SlotUse<'static>>) {
+        self.using = using;
+    }
+
+    /// The slot its request names.
+    pub fn named(&self) -> Option<u32> {
+        self.using.as_ref()?.slot()
+    }
+
+    /// The backend began to answer.
+    pub fn note_begun(&self) {
+        if let Some(using) = &self.using {
+            using.note_begun();
+        }
+    }
+
+    /// The reply came whole: the backend has nothing more to do for it.
+    pub fn note_whole(&self) {
+        if let Some(using) = &self.using {
+            using.note_whole();
+        }
+    }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        // First: whoever gets the place is to find the slot free.
+        drop(self.using.take());
         drop(self.reservation.take());
         if !self.shard.room.is_empty() {
             self.shard.room.call(clock::now().millis(), 1);
@@ -193,7 +222,11 @@ fn try_place(
     match picked {
         Ok(placed) => Ok(Placement {
             backend: placed.reservation.backend(),
-            slot: Some(Slot { reservation: Some(placed.reservation), shard: Rc::clone(shard) }),
+            slot: Some(Slot {
+                reservation: Some(placed.reservation),
+                using: None,
+                shard: Rc::clone(shard),
+            }),
             decision: Some(Box::new(placed.decision)),
             prompt_tokens,
         }),

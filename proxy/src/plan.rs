@@ -1,10 +1,12 @@
 //! What a request's body means for routing: its model, its prompt's fingerprint, whose conversation it is.
 //!
-//! The body is decoded and read here once, to be looked at; what is forwarded is what came. Nothing of the
+//! The body is decoded and read here once, to be looked at; what is forwarded is what came, but for the
+//! bytes an operator asked to have mended. Nothing of the
 //! prompt's text outlives this step: only hashes and sizes go on.
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use index::{
     Ask, BackendSet, ConversationKey, FingerprintKey, Fingerprinter, Millis, SequenceHash,
     conversation_key,
@@ -15,7 +17,7 @@ use crate::api::Api;
 use crate::conversation;
 use crate::encoding::{self, Decoded, EncodingError};
 use crate::memory::Loan;
-use crate::prompt::{self, Canon, Prompt};
+use crate::prompt::{self, Canon, Prompt, Repairs, Wanted};
 use crate::published::{Pool, Published, Routes};
 use crate::wait::TenantKey;
 
@@ -36,6 +38,19 @@ pub struct Plan {
     pub tenant: Option<TenantKey>,
     /// Whether it takes a slot; side calls do not.
     pub reserves: bool,
+    /// What may be mended in its body, if anything.
+    pub mending: Option<Box<Mending>>,
+    /// Its body cannot be looked into, so nothing in it can be mended.
+    pub opaque: bool,
+}
+
+/// What may be mended in a body.
+#[derive(Debug)]
+pub struct Mending {
+    /// What was found.
+    pub repairs: Repairs,
+    /// The body unpacked, where it came compressed: the edits are of this one.
+    pub unpacked: Option<Bytes>,
 }
 
 /// What to do with a request.
@@ -89,8 +104,15 @@ pub fn plan<'h>(
     }
     let room = lend_for_decoding(views.shared, get, body);
     let read = match decode(&room, get, body) {
-        Ok(Some(decoded)) => read_prompt(views, api, get, &decoded, &mut plan),
+        Ok(Some(decoded)) => {
+            let read = read_prompt(views, api, get, &decoded, &mut plan);
+            if let (Cow::Owned(bytes), Some(mending)) = (decoded, &mut plan.mending) {
+                mending.unpacked = Some(bytes.into());
+            }
+            read
+        }
         Ok(None) => {
+            plan.opaque = true;
             plan.conversation = conversation_of(views.shared, get, None);
             Ok(())
         }
@@ -148,12 +170,14 @@ fn read_prompt<'h>(
     let shared = views.shared;
     let canon = Fingerprinter::new(shared.key, shared.config.routing.block_bytes);
     let mut canon = canon.expecting(body.len());
-    let prompt =
-        prompt::read_with(views.scratch, api, body, &mut canon).map_err(|_| Situation::BadJson)?;
+    let read = prompt::read_and_mend(views.scratch, api, body, &mut canon, &wanted(shared));
+    let (prompt, repairs) = read.map_err(|_| Situation::BadJson)?;
     if shared.pool_of(views.routes, prompt.model.as_deref()).is_none() {
         return Err(Situation::UnknownModel);
     }
     plan.model = prompt.model.as_deref().map(Into::into);
+    plan.mending =
+        (repairs != Repairs::default()).then(|| Box::new(Mending { repairs, unpacked: None }));
     plan.output_tokens = output_tokens(shared, prompt.output_tokens_max, prompt.choices);
     plan.canonical_bytes = prompt.canonical_bytes;
     plan.conversation = conversation_of(shared, get, Some(&prompt));
@@ -163,12 +187,24 @@ fn read_prompt<'h>(
     Ok(())
 }
 
+/// What is to be looked for while a body is read.
+pub fn wanted(shared: &Published) -> Wanted {
+    let repair = &shared.config.repair;
+    Wanted {
+        drop_billing_block: repair.drop_billing_block,
+        include_usage: repair.include_usage,
+        max_tokens_cap: repair.max_tokens_cap.map(u64::from),
+        id_slot: shared.config.routing.pin_llamacpp_slots,
+    }
+}
+
 /// What a reply is budgeted to take: what was asked for, up to a cap, because clients ask for far more than
 /// they use (32,000 is one client's constant), for each of the choices.
 fn output_tokens(shared: &Published, asked: Option<u64>, choices: u32) -> u64 {
     let routing = &shared.config.routing;
     let each = asked.unwrap_or(u64::from(routing.output_tokens_default));
-    each.min(u64::from(routing.output_tokens_cap)).saturating_mul(u64::from(choices))
+    let most = shared.config.repair.max_tokens_cap.unwrap_or(u32::MAX);
+    each.min(u64::from(routing.output_tokens_cap.min(most))).saturating_mul(u64::from(choices))
 }
 
 /// Room for the usual id with its source and length: UUIDs have 36 bytes.

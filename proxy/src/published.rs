@@ -17,6 +17,7 @@ use crate::breaker::{Gate, Pass};
 use crate::limits::NOTES_MAX;
 use crate::memory::Budget;
 use crate::metrics::ShardStats;
+use crate::pins::Pins;
 use crate::record::Note;
 
 /// Signs of life closer together than this are not written down, ms: shards share the line they are on.
@@ -75,6 +76,8 @@ pub struct Upstream {
     kind: AtomicU8,
     /// Whether requests are let through, as far as they were served.
     pub breaker: Gate,
+    /// Who keeps which of its slots, where that is asked for.
+    pub pins: Pins,
     alive_ms: AtomicU64,
 }
 
@@ -87,6 +90,7 @@ impl Upstream {
             address: ArcSwapOption::empty(),
             kind: AtomicU8::new(0),
             breaker: Gate::default(),
+            pins: Pins::default(),
             alive_ms: AtomicU64::new(0),
         }
     }

@@ -43,6 +43,13 @@ pub struct Relayed {
     pub first_event: Option<Micros>,
 }
 
+impl Relayed {
+    /// Whether the backend said all it had to say.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.end, End::Complete | End::EngineError | End::EngineAborted)
+    }
+}
+
 /// A relay in progress.
 pub struct Relay<'r, W> {
     /// Its shard.
@@ -63,6 +70,8 @@ pub struct Relay<'r, W> {
     pub dialect: Dialect,
     /// The memory that what is not sent yet takes.
     pub memory: &'r mut Charge,
+    /// Something of it is hidden from the client: what goes on is written anew.
+    pub rewriting: bool,
     /// Bytes written so far.
     pub bytes: u64,
     /// See [`Relayed::first_event`].
@@ -119,6 +128,11 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         {
             return self.ride(ring).await;
         }
+        self.rest().await
+    }
+
+    /// Everything that follows, read by read.
+    async fn rest(mut self) -> Relayed {
         let mut buf = Vec::new();
         while !self.reply.is_done() {
             buf = match self.step(buf).await {
@@ -179,12 +193,14 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
     }
 
     /// Whether all that is left is passing bytes on: a stream of events in a framing that suits the client.
-    fn may_ride(&self) -> bool {
-        self.reply.is_event_stream() && !self.reply.is_done() && self.passes_raw()
+    fn may_ride(&mut self) -> bool {
+        let streams = self.reply.is_event_stream() && !self.reply.is_done();
+        streams && self.framing_suits() && self.reply.goes_on_as_it_came()
     }
 
-    /// The rest of the stream, on the shard's stream ring.
+    /// The rest of the stream, on the shard's stream ring; of one in which something is hidden, all up to there.
     async fn ride(mut self, ring: &StreamRing) -> Relayed {
+        self.rewriting = false;
         let timeouts = &self.shard.shared.config.timeouts;
         let course = Course {
             upstream: self.upstream.descriptor(),
@@ -207,6 +223,7 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
                     self.break_off(End::UpstreamBroke).await
                 }
                 stream_ring::End::ClientLost => self.lost(ClientLost::Gone),
+                stream_ring::End::Left => self.leave_ring().await,
             };
         }
         let writing = ride.is_writing();
@@ -218,6 +235,17 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
             Raced::Late if !writing => self.break_off(End::UpstreamStalled).await,
             Raced::Late => self.lost(ClientLost::Stalled),
             Raced::Done(_) | Raced::Gone => self.lost(ClientLost::Gone),
+        }
+    }
+
+    /// Goes on where the ring stopped: what it read last was not sent.
+    async fn leave_ring(mut self) -> Relayed {
+        self.rewriting = true;
+        let mut passed = Vec::new();
+        self.wrap_onto(&mut passed, &[]);
+        match self.send(passed).await {
+            Ok(()) => self.rest().await,
+            Err(lost) => self.lost(lost),
         }
     }
 
@@ -261,8 +289,13 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         Ok(buf)
     }
 
-    /// Whether the reply's own framing suits the client.
+    /// Whether what is read goes on as it is.
     fn passes_raw(&self) -> bool {
+        !self.rewriting && self.framing_suits()
+    }
+
+    /// Whether the reply's own framing suits the client.
+    fn framing_suits(&self) -> bool {
         match self.reply.wire() {
             Wire::Chunked => self.framing == ReplyFraming::Chunked,
             Wire::UntilClose => self.framing == ReplyFraming::UntilClose,
@@ -277,7 +310,8 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
             return;
         }
         let kept = self.reply.take_payload();
-        let payload = if self.reply.wire() == Wire::UntilClose { raw } else { &kept[..] };
+        let unframed = self.reply.wire() == Wire::UntilClose && !self.rewriting;
+        let payload = if unframed { raw } else { &kept[..] };
         if payload.is_empty() {
             return;
         }

@@ -95,6 +95,34 @@ impl Reply {
         Reply { framing, content, dialect, status, done, surplus: false, closed: false, payload }
     }
 
+    /// The same body passed on without the event that tells its usage. Called before anything is read; nothing
+    /// changes where it is no stream, or one whose length was promised.
+    pub fn hiding_usage(mut self) -> Reply {
+        if let Content::Events(scanner) = &mut self.content
+            && matches!(self.framing, Framing::Chunked(_) | Framing::UntilClose)
+        {
+            scanner.hide_usage();
+        }
+        self
+    }
+
+    /// Whether something is to be hidden, so that payload goes on and not what was read.
+    pub fn hides(&self) -> bool {
+        matches!(&self.content, Content::Events(scanner) if scanner.hides())
+    }
+
+    /// Whether what was read since payload was last taken may go on as it came: nothing in it is hidden, and it ends
+    /// between two events and two chunks. Then its payload counts as taken.
+    pub fn goes_on_as_it_came(&mut self) -> bool {
+        let Content::Events(scanner) = &mut self.content else { return true };
+        let Some(hiding) = scanner.hiding() else { return true };
+        let between = match &self.framing {
+            Framing::Chunked(reader) => self.done || reader.at_chunk_boundary(),
+            _ => true,
+        };
+        between && hiding.went_on()
+    }
+
     /// Takes note of raw bytes as they came. `consumed` of the result belong to this reply.
     ///
     /// # Errors
@@ -173,6 +201,12 @@ impl Reply {
 
     /// Payload kept aside since it was last taken; empty unless asked for at the start.
     pub fn take_payload(&mut self) -> Vec<u8> {
+        if let Content::Events(scanner) = &mut self.content
+            && let Some(hiding) = scanner.hiding()
+        {
+            self.payload = self.payload.take().map(|_| Vec::new());
+            return hiding.take(self.done);
+        }
         self.payload.as_mut().map(std::mem::take).unwrap_or_default()
     }
 

@@ -13,13 +13,15 @@ use crate::answer::Situation;
 use crate::breaker::Pass;
 use crate::classify::ReplyClass;
 use crate::clock;
+use crate::edits::Edits;
 use crate::exchange::Exchange;
 use crate::http::{RequestFraming, Version, write_request_head};
 use crate::limits::ATTEMPTS_MAX;
 use crate::metrics::Count;
+use crate::pins::Wish;
 use crate::place::{Excluded, Placement, Slot, Unplaced, place};
-use crate::plan::Plan;
-use crate::published::Phase;
+use crate::plan::{Mending, Plan};
+use crate::published::{EngineKind, Phase, Upstream};
 use crate::record::Note;
 use crate::upstream::{Attempt, Failed, Held, Outgoing};
 
@@ -87,7 +89,7 @@ impl Exchange<'_> {
         &mut self,
         plan: &Plan,
         body: &Bytes,
-        placement: Placement,
+        mut placement: Placement,
         search: &mut Search,
         gone: Pin<&mut W>,
     ) -> Option<Found> {
@@ -97,8 +99,13 @@ impl Exchange<'_> {
             search.excluded.note_busy(backend);
             return None;
         };
+        if !self.find_slot(plan, &mut placement) {
+            // A moment later those on their way to its slots will have arrived.
+            search.excluded.note_busy(backend);
+            return None;
+        }
         self.note_placed(plan, placement.decision, backend, placement.prompt_tokens);
-        let outgoing = self.outgoing(body, backend);
+        let outgoing = self.outgoing(plan, body, backend, placement.slot.as_ref());
         let mut attempt = Attempt { shard: self.shard, alarm: &self.client.alarm, gone };
         match attempt.run(backend, &outgoing).await {
             Ok(held) => self.judge(held, placement.slot, pass, search),
@@ -135,6 +142,9 @@ impl Exchange<'_> {
         search: &mut Search,
     ) -> Option<Found> {
         let backend = pass.backend();
+        if let Some(slot) = slot.as_ref().filter(|_| held.reply.is_done()) {
+            slot.note_whole();
+        }
         match held.reply.class() {
             ReplyClass::Busy => {
                 self.shard.stats.add(Count::BusyAnswers, 1);
@@ -192,20 +202,75 @@ impl Exchange<'_> {
         }
     }
 
-    fn outgoing<'b>(&self, body: &'b Bytes, backend: BackendId) -> Outgoing<'b> {
+    /// Finds the request its slot within a llama.cpp server whose slots are kept track of. False: not now.
+    fn find_slot(&self, plan: &Plan, placement: &mut Placement) -> bool {
+        let Some(upstream) = self.shard.shared.upstream(placement.backend) else { return true };
+        let Some(slot) = &mut placement.slot else { return true };
+        let places = plan.mending.as_ref().map(|mending| &mending.repairs.id_slot);
+        let wish = match places.filter(|places| places.single) {
+            Some(places) if places.may_name() && upstream.kind() == EngineKind::Llamacpp => {
+                Wish::Named
+            }
+            Some(_) => Wish::Any,
+            None => Wish::Several,
+        };
+        let Ok(using) = upstream.pins.set_out(plan.conversation, wish) else { return false };
+        slot.runs_in(using);
+        true
+    }
+
+    /// What is changed in the body for an engine of this kind, and whether its usage is hidden in exchange.
+    fn edits(&self, plan: &Plan, kind: EngineKind, slot: Option<u32>) -> (Edits, bool) {
+        let mut edits = Edits::default();
+        let Some(Mending { repairs, .. }) = plan.mending.as_deref() else { return (edits, false) };
+        edits.add_all(&repairs.always);
+        // llama.cpp tells its tokens in the last chunk of every stream, and would take them from there if asked.
+        let asks = kind != EngineKind::Llamacpp && !repairs.usage.is_empty();
+        if asks {
+            edits.add_all(&repairs.usage);
+        }
+        if !edits.is_empty() {
+            self.shard.stats.add(Count::BodiesRepaired, 1);
+        }
+        if kind == EngineKind::Llamacpp {
+            edits.add_all(&repairs.id_slot.edits(slot));
+            self.shard.stats.add(Count::SlotsNamed, u64::from(slot.is_some()));
+        }
+        (edits, asks)
+    }
+
+    fn outgoing<'b>(
+        &self,
+        plan: &'b Plan,
+        body: &'b Bytes,
+        backend: BackendId,
+        slot: Option<&'b Slot>,
+    ) -> Outgoing<'b> {
         let has_body = self.head.framing() != RequestFraming::None;
         let mut head = Vec::with_capacity(1024);
         let upstream = self.shard.shared.upstream(backend);
+        let kind = upstream.map_or(EngineKind::Unknown, Upstream::kind);
         let authority = upstream.map_or("", |upstream| &upstream.authority);
+        let (edits, hides_usage) = self.edits(plan, kind, slot.and_then(Slot::named));
+        let unpacked = plan.mending.as_ref().and_then(|mending| mending.unpacked.as_ref());
+        let unpacked = unpacked.filter(|_| !edits.is_empty());
+        let body = unpacked.unwrap_or(body);
         let extra = [
             ("x-shearwater-request-id", self.request_id.as_bytes()),
             // Only where the client, of HTTP/1.0, named no host; else its own is kept.
             ("host", self.head.host().unwrap_or(authority.as_bytes())),
+            // What was unpacked is not encoded any more.
+            ("content-encoding", b""),
         ];
-        write_request_head(&mut head, self.head, has_body.then_some(body.len() as u64), &extra);
+        let extra = extra.get(..if unpacked.is_some() { 3 } else { 2 }).unwrap_or_default();
+        let len = edits.len_of(body.len()) as u64;
+        write_request_head(&mut head, self.head, has_body.then_some(len), extra);
         Outgoing {
             head,
             body,
+            edits,
+            hides_usage,
+            slot,
             method: self.head.method(),
             dialect: self.api.dialect(),
             unwrap_chunks: self.to.version == Version::Http10,

@@ -2,7 +2,9 @@
 //!
 //! Bytes come cut anywhere. A line that arrives whole is looked at where it lies; only a line cut in two
 //! is put together aside, within a bound. Framing decides where a reply ends; this only classifies.
-//! It never changes, delays or keeps the text of an event.
+//! It never changes, delays or keeps the text of an event; only where one was asked for by us is it hidden (`hiding`).
+
+mod hiding;
 
 use std::sync::LazyLock;
 
@@ -12,6 +14,8 @@ use crate::api::Dialect;
 use crate::classify::{ReplyClass, classify_error};
 use crate::limits::{SSE_CARRY_BYTES_MAX, SSE_CARRY_HEAD_BYTES};
 use crate::usage::{Seen, Usage};
+
+pub(crate) use hiding::Hiding;
 
 /// A stream in progress.
 #[derive(Debug)]
@@ -30,6 +34,8 @@ pub struct Scanner {
     aborted: bool,
     error: Option<ReplyClass>,
     seen: Seen,
+    /// Passes the stream on without its usage, if that was not asked for.
+    hiding: Option<Box<Hiding>>,
 }
 
 /// What is looked for in every event; preparing a search costs more than making it.
@@ -73,7 +79,23 @@ impl Scanner {
             aborted: false,
             error: None,
             seen: Seen::default(),
+            hiding: None,
         }
+    }
+
+    /// Passes the stream on without its usage from here on, which must be its start: see [`Scanner::hiding`].
+    pub fn hide_usage(&mut self) {
+        self.hiding = Some(Box::default());
+    }
+
+    /// Whether something is to be hidden.
+    pub(crate) fn hides(&self) -> bool {
+        self.hiding.is_some()
+    }
+
+    /// What passes the stream on, if something is to be hidden.
+    pub(crate) fn hiding(&mut self) -> Option<&mut Hiding> {
+        self.hiding.as_deref_mut()
     }
 
     /// Looks at the next bytes of the payload.
@@ -81,6 +103,10 @@ impl Scanner {
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             let (line, rest) = bytes.split_at(end);
             bytes = rest.get(1..).unwrap_or_default();
+            if let Some(hiding) = &mut self.hiding {
+                hiding.take_in(line);
+                hiding.take_in(b"\n");
+            }
             if self.carry.is_empty() {
                 self.line(line);
             } else {
@@ -90,6 +116,9 @@ impl Scanner {
                 self.carry = whole;
                 self.carry.clear();
             }
+        }
+        if let Some(hiding) = &mut self.hiding {
+            hiding.take_in(bytes);
         }
         self.keep(bytes);
     }
@@ -157,7 +186,8 @@ impl Scanner {
     }
 
     fn end_event(&mut self) {
-        self.events += u64::from(self.has_data);
+        let hidden = self.hiding.as_mut().is_some_and(|hiding| hiding.end_event());
+        self.events += u64::from(self.has_data && !hidden);
         self.has_data = false;
         self.inside = false;
         self.kind = Kind::Unnamed;
@@ -186,6 +216,11 @@ impl Scanner {
         }
         if speaks_of_tokens(data) {
             self.seen.read(data);
+            if let Some(hiding) = &mut self.hiding
+                && hiding::tells_only_usage(data)
+            {
+                hiding.hit();
+            }
         }
     }
 

@@ -16,6 +16,7 @@ use crate::control::{Stock, models};
 use crate::limits::{DESCRIPTORS_RESERVED, TAKEOVER_READY_MS, TICK_MS};
 use crate::listening::Listening;
 use crate::notify::Notify;
+use crate::pins::Pins;
 use crate::published::{Parts, Phase, Published, Sockets, Upstream};
 use crate::rehearse::Rehearsal;
 use crate::takeover::{Door, Taking};
@@ -273,7 +274,8 @@ fn publish(
         Some(key) => key.reveal(),
         None => random_u64()?,
     };
-    let upstreams = config.backends.iter().map(upstream_of).collect();
+    let pins = config.routing.pin_llamacpp_slots;
+    let upstreams = config.backends.iter().map(|backend| upstream_of(backend, pins)).collect();
     apply_configured_limits(&config, &fleet);
     // What the configuration says, before any engine was asked.
     let routes = models::Catalog::default().routes(&models::configured(&config));
@@ -298,8 +300,11 @@ fn random_u64() -> Result<u64, StartError> {
         .map_err(|e| StartError::new("get random numbers", io::Error::other(e.to_string())))
 }
 
-fn upstream_of(backend: &config::Backend) -> Upstream {
-    let upstream = Upstream::new(&backend.name, &backend.origin.authority());
+fn upstream_of(backend: &config::Backend, pins: bool) -> Upstream {
+    let mut upstream = Upstream::new(&backend.name, &backend.origin.authority());
+    if pins && matches!(backend.kind, config::Kind::Auto | config::Kind::LlamaCpp) {
+        upstream.pins = Pins::on();
+    }
     if let Ok(ip) = backend.origin.host.trim_matches(['[', ']']).parse() {
         upstream.set_address(SocketAddr::new(ip, backend.origin.port));
     }

@@ -14,30 +14,38 @@ use monoio::buf::IoBufMut;
 use crate::alarm::{Alarm, Raced, race};
 use crate::client::with_room;
 use crate::clock::{self, Micros};
+use crate::edits::Edits;
 use crate::http::{Method, ResponseHead};
 use crate::limits::{
     HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST, RESPONSE_HEAD, SEND_TOGETHER_MAX,
 };
 use crate::memory::Charge;
 use crate::metrics::Count;
+use crate::place::Slot;
 use crate::published::Phase;
 use crate::reply::Reply;
 use crate::shard::Shard;
 use crate::socket::Socket;
 
-/// What is sent: the head without a reader's position, and the body shared by all attempts.
+/// What is sent: the head without a reader's position, and the body shared by all attempts, with this one's edits.
 #[derive(Debug)]
 pub struct Outgoing<'r> {
     /// The serialised head.
     pub head: Vec<u8>,
     /// The body, as the client sent it.
     pub body: &'r Bytes,
+    /// What is changed in it on its way.
+    pub edits: Edits,
     /// Its method, which decides whether a reply has a body.
     pub method: Method,
     /// What kind of events to expect.
     pub dialect: crate::api::Dialect,
     /// The client cannot be given chunks.
     pub unwrap_chunks: bool,
+    /// What is held for it on the backend.
+    pub slot: Option<&'r Slot>,
+    /// The stream's usage was asked for by us: the client is not shown it.
+    pub hides_usage: bool,
 }
 
 /// A reply held back, its first event seen.
@@ -164,8 +172,14 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         self.set_alarm(self.shard.shared.config.timeouts.first_byte_ms.unwrap_or(0));
         let (head, raw) = self.read_head(&socket, out.method).await?;
         let head_at = clock::now();
+        if let Some(slot) = out.slot {
+            slot.note_begun();
+        }
         moments.reply_head = Some(head_at);
-        let reply = Reply::new(&head, out.dialect, out.unwrap_chunks);
+        let mut reply = Reply::new(&head, out.dialect, out.unwrap_chunks);
+        if out.hides_usage {
+            reply = reply.hiding_usage();
+        }
         let memory = Charge::new(&self.shard.memory);
         // Boxed at once: it is handed on through several hands, and only the box moves.
         let mut held =
@@ -178,17 +192,25 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
     }
 
     async fn send(&mut self, socket: &Socket, out: &Outgoing<'_>) -> Result<(), Failed> {
-        let together = out.body.len() <= SEND_TOGETHER_MAX;
-        let beside = if together { out.body.len() } else { 0 };
-        let mut first = Vec::with_capacity(out.head.len() + beside);
-        first.extend_from_slice(&out.head);
-        first.extend_from_slice(out.body.get(..beside).unwrap_or_default());
+        let whole = out.edits.len_of(out.body.len());
+        let beside = if whole <= SEND_TOGETHER_MAX { whole } else { 0 };
+        let mut small = Vec::with_capacity(out.head.len() + beside);
+        small.extend_from_slice(&out.head);
+        let mut room = SEND_TOGETHER_MAX;
         self.set_alarm(self.shard.shared.config.timeouts.write_stall_ms);
-        self.write(pin!(socket.write_all(first))).await?;
-        if !together {
-            self.write(pin!(socket.write_all(out.body.clone()))).await?;
+        for piece in out.edits.pieces(out.body) {
+            if piece.len() <= room {
+                room -= piece.len();
+                small.extend_from_slice(&piece);
+                continue;
+            }
+            // What is large goes out of the memory it came into.
+            let before = std::mem::take(&mut small);
+            self.write(pin!(socket.write_all(before))).await?;
+            self.write(pin!(socket.write_all(piece))).await?;
+            room = SEND_TOGETHER_MAX;
         }
-        Ok(())
+        if small.is_empty() { Ok(()) } else { self.write(pin!(socket.write_all(small))).await }
     }
 
     async fn write<B>(

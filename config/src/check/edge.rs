@@ -1,11 +1,18 @@
-//! Sections `[limits]`, `[timeouts]` and `[stream]`: what one client may send, how long each phase may take, and what
-//! clients are told meanwhile.
+//! Sections `[repair]`, `[limits]`, `[timeouts]` and `[stream]`: what is mended in bodies, what one client may send, how long
+//! each phase may take, and what clients are told meanwhile.
 
 use crate::error::Problem;
-use crate::model::{Limits, Stream, Timeouts};
+use crate::model::{Limits, Repair, Stream, Timeouts};
 use crate::raw::{Bound, Section, Unit};
 
 use super::{narrow, not_above};
+
+const MAX_TOKENS_CAP: Bound = Bound {
+    default: 0,
+    min: 1,
+    max: 16_777_216,
+    why: "0 is no cap; a reply has at least one token, and no engine generates millions",
+};
 
 const HEAD_BYTES_MAX: Bound = Bound {
     default: 32_768,
@@ -96,6 +103,18 @@ const DRAIN_MAX_MS: Bound = Bound {
     max: 86_400_000,
     why: "a reply that takes longer than a day never ends",
 };
+
+/// Reads `[repair]`.
+pub(super) fn repair(mut section: Section<'_>, problems: &mut Vec<Problem>) -> Repair {
+    let s = &mut section;
+    let repair = Repair {
+        drop_billing_block: s.flag("drop_billing_block", false),
+        include_usage: s.flag("include_usage", false),
+        max_tokens_cap: s.unless_zero("max_tokens_cap", Unit::Count, &MAX_TOKENS_CAP).map(narrow),
+    };
+    problems.extend(section.finish());
+    repair
+}
 
 /// Reads `[limits]`.
 pub(super) fn limits(mut section: Section<'_>, problems: &mut Vec<Problem>) -> Limits {

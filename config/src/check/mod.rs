@@ -82,6 +82,7 @@ fn everything_else(root: &mut Section<'_>, problems: &mut Vec<Problem>) -> Confi
         response_headers: root.flag("response_headers", true),
         backends: Vec::new(),
         routing: routing::routing(root.child("routing"), problems),
+        repair: edge::repair(root.child("repair"), problems),
         limits: edge::limits(root.child("limits"), problems),
         timeouts: edge::timeouts(root.child("timeouts"), problems),
         stream: edge::stream(root.child("stream"), problems),

@@ -89,6 +89,7 @@ pub(super) fn routing(mut section: Section<'_>, problems: &mut Vec<Problem>) -> 
         affinity_idle_s: s.whole("affinity_idle_s", Unit::Seconds, &AFFINITY_IDLE_S),
         output_tokens_default,
         output_tokens_cap,
+        pin_llamacpp_slots: s.flag("pin_llamacpp_slots", false),
         evidence_blocks_default: s.whole(
             "evidence_blocks_default",
             Unit::Count,

@@ -56,6 +56,8 @@ pub(crate) struct Ask {
     pub(crate) include_usage: bool,
     /// vLLM and SGLang: usage in every chunk.
     pub(crate) continuous_usage: bool,
+    /// llama.cpp: the slot asked for, where the API reads it.
+    pub(crate) slot: Option<usize>,
     limit: Option<u32>,
     shortest: u32,
     ignore_eos: bool,
@@ -74,6 +76,7 @@ impl Ask {
             stream: api != Api::Embeddings && body.get("stream").is_some_and(is_true),
             include_usage: option("include_usage"),
             continuous_usage: option("continuous_usage_stats"),
+            slot: slot(api, body),
             limit: limit_names(api).iter().find_map(|name| number(name)).map(small),
             shortest: number("min_tokens").map_or(1, small),
             ignore_eos: sampling.and_then(|s| s.get("ignore_eos")).is_some_and(is_true),
@@ -93,6 +96,13 @@ impl Ask {
             (wanted, Finish::Stop)
         }
     }
+}
+
+/// Below 0 any slot will do.
+fn slot(api: Api, body: &Value) -> Option<usize> {
+    let reads = matches!(api, Api::Chat | Api::Completions | Api::LlamaCompletion);
+    let number = body.get("id_slot").filter(|_| reads)?.as_u64()?;
+    usize::try_from(number).ok()
 }
 
 fn is_true(value: &Value) -> bool {

@@ -81,6 +81,9 @@ pub struct EngineArgs {
     /// llamacpp: every slot owns its share of the pool, instead of all sharing it.
     #[arg(long)]
     pub split_kv: bool,
+    /// llamacpp: every slot keeps its own cache, as the real one's do, instead of all sharing one.
+    #[arg(long)]
+    pub slot_caches: bool,
     /// Close idle connections after so long, milliseconds.
     #[arg(long, default_value_t = 5_000)]
     pub idle_close_ms: u64,
@@ -186,6 +189,7 @@ impl EngineArgs {
         params.decode_tps = self.decode_tps.unwrap_or(params.decode_tps);
         params.batch_half = self.batch_half.unwrap_or(params.batch_half);
         params.lockstep = self.lockstep;
+        params.slot_caches = self.slot_caches;
         params.queue_max = self.queue_max;
         params.in_flight_max = self.in_flight_max;
         if let Some(tokens) = self.prefill_chunk_tokens {

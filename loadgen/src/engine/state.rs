@@ -52,6 +52,10 @@ pub struct EngineState {
     pub kv_blocks: u64,
     /// Blocks pushed out of the cache.
     pub evicted_blocks: u64,
+    /// Requests that named a slot.
+    pub named: u64,
+    /// Of these, those whose slot was busy.
+    pub named_busy: u64,
 }
 
 fn state_of(load: Load, counters: Counters) -> EngineState {
@@ -69,6 +73,8 @@ fn state_of(load: Load, counters: Counters) -> EngineState {
         kv_blocks_in_use: load.blocks_in_use as u64,
         kv_blocks_cached: load.blocks_cached as u64,
         evicted_blocks: counters.evicted_blocks,
+        named: counters.named,
+        named_busy: counters.named_busy,
         ..EngineState::default()
     }
 }

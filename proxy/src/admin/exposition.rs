@@ -58,7 +58,7 @@ impl Collector for Live {
     }
 }
 
-const COUNTS: [(Count, Metric); 15] = [
+const COUNTS: [(Count, Metric); 18] = [
     (Count::Accepted, names::CONNECTIONS_ACCEPTED),
     (Count::ConnectionsRefused, names::CONNECTIONS_REFUSED),
     (Count::Closed, names::CONNECTIONS_CLOSED),
@@ -74,6 +74,9 @@ const COUNTS: [(Count, Metric); 15] = [
     (Count::BodiesRefused, names::BODIES_REFUSED),
     (Count::BytesDown, names::REPLY_BYTES),
     (Count::Events, names::EVENTS),
+    (Count::BodiesRepaired, names::BODIES_REPAIRED),
+    (Count::BodiesOpaque, names::BODIES_OPAQUE),
+    (Count::SlotsNamed, names::SLOTS_NAMED),
 ];
 
 // A counter without a name here would never be seen.

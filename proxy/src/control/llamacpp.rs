@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::reading::{Counter, Reading, Signs, permille};
+use crate::limits::PINNED_SLOTS_MAX;
 
 /// Task numbers are given out in order, and a deferred task may start after younger ones.
 const TASK_SLACK: f64 = 64.0;
@@ -66,8 +67,10 @@ impl Props {
 }
 
 /// What `/slots` says.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Slots {
+    /// Of each slot by its number whether it computes.
+    computing: Vec<bool>,
     /// Slots computing now.
     pub(crate) busy: u32,
     /// Tokens that all slots hold, idle ones included.
@@ -86,8 +89,10 @@ pub(crate) fn slots(body: &[u8]) -> Option<Slots> {
         let number = |key: &str| slot.get(key).and_then(Value::as_u64);
         let decoded = slot.pointer("/next_token/0/n_decoded").and_then(Value::as_u64);
         let prompt = number("n_prompt_tokens").unwrap_or(0);
+        let computes = slot.get("is_processing").and_then(Value::as_bool) == Some(true);
+        slots.note(number("id"), computes);
         slots.held_tokens = slots.held_tokens.saturating_add(prompt);
-        if slot.get("is_processing").and_then(Value::as_bool) == Some(true) {
+        if computes {
             slots.busy = slots.busy.saturating_add(1);
             let tokens = prompt.saturating_add(decoded.unwrap_or(0));
             slots.busy_tokens = slots.busy_tokens.saturating_add(tokens);
@@ -98,6 +103,17 @@ pub(crate) fn slots(body: &[u8]) -> Option<Slots> {
 }
 
 impl Slots {
+    fn note(&mut self, number: Option<u64>, computes: bool) {
+        let place = number.and_then(|number| usize::try_from(number).ok());
+        let Some(place) = place.filter(|place| *place < PINNED_SLOTS_MAX) else { return };
+        if self.computing.len() <= place {
+            self.computing.resize(place + 1, false);
+        }
+        if let Some(here) = self.computing.get_mut(place) {
+            *here = computes;
+        }
+    }
+
     /// Whether they hold more than one shared pool could: then each has its own.
     pub(crate) fn prove_split(&self, props: &Props) -> bool {
         props.slot_tokens > 0 && self.held_tokens > props.slot_tokens
@@ -117,6 +133,7 @@ impl Slots {
             slack: TASK_SLACK,
         });
         Reading {
+            computing: self.computing.clone(),
             running: Some(self.busy),
             waiting: Some(0),
             kv_usage_permille: usage.and_then(permille),
@@ -178,6 +195,14 @@ mod tests {
         assert!(at(2).signs.restarted_since(&at(801).signs).is_some());
         let other = props(PROPS.replace("media_A", "media_B").as_bytes()).unwrap().reading(false);
         assert!(other.signs.restarted_since(&facts.signs).is_some());
+    }
+
+    #[test]
+    fn of_each_slot_it_is_known_whether_it_computes() {
+        let body =
+            r#"[{"id":2,"is_processing":true},{"id":0},{"id":4000000000,"is_processing":true}]"#;
+        let reading = slots(body.as_bytes()).unwrap().reading(Reading::default());
+        assert_eq!(reading.computing, [false, false, true]);
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct Reading {
     pub running: Option<u32>,
     /// Requests waiting inside it.
     pub waiting: Option<u32>,
+    /// Of each of its slots whether it computes; empty where it does not say.
+    pub computing: Vec<bool>,
     /// KV pool in use, in thousandths.
     pub kv_usage_permille: Option<u32>,
     /// It answers, and would not serve: weights are unloaded.

@@ -53,7 +53,7 @@ impl Downstream {
 ///
 /// `body` is the length of the body that follows. `Content-Length` is written when there is one,
 /// and as 0 for methods that usually have one. A field of `extra` replaces the client's fields of
-/// that name; names that frame a message or belong to the hop (all but `Connection` and
+/// that name, an empty one (but for Host) only takes them away; names that frame a message or belong to the hop (all but `Connection` and
 /// `Keep-Alive`), and values that are none, are left out. An HTTP/1.0 request without Host
 /// gets an empty one (RFC 9112, 3.2) unless `extra` has it.
 pub fn write_request_head(
@@ -175,8 +175,9 @@ fn write_end_to_end(out: &mut Vec<u8>, table: &FieldTable, extra: &[(&str, &[u8]
 fn write_extra(out: &mut Vec<u8>, extra: &[(&str, &[u8])], allowed: FieldClass) {
     for (name, value) in extra {
         let class = FieldClass::of(name.as_bytes());
-        let ours = class.is_hop_by_hop() && class != allowed && class != FieldClass::KeepAlive;
-        if !ours && is_token(name.as_bytes()) && is_value(value) {
+        let takes_away = value.is_empty() && !name.eq_ignore_ascii_case("host");
+        let hop = class.is_hop_by_hop() && class != allowed && class != FieldClass::KeepAlive;
+        if !takes_away && !hop && is_token(name.as_bytes()) && is_value(value) {
             write_field(out, name.as_bytes(), value);
         }
     }

@@ -66,6 +66,12 @@ names! {
     InputSuffix = "input_suffix",
 }
 
+impl Name {
+    /// The names of the bound on generated tokens.
+    pub(super) const BOUNDS: [Name; 4] =
+        [Name::MaxCompletionTokens, Name::MaxTokens, Name::MaxOutputTokens, Name::NPredict];
+}
+
 /// The members found.
 pub(super) struct Fields<'t, 'a> {
     values: [Option<Value<'t, 'a>>; Name::ALL.len()],
@@ -91,7 +97,12 @@ impl<'t, 'a> Fields<'t, 'a> {
 
     /// A member; null counts as absent.
     pub(super) fn get(&self, name: Name) -> Option<Value<'t, 'a>> {
-        self.values.get(name as usize).copied().flatten().filter(|value| !value.is_null())
+        self.get_or_null(name).filter(|value| !value.is_null())
+    }
+
+    /// A member, null or not.
+    pub(super) fn get_or_null(&self, name: Name) -> Option<Value<'t, 'a>> {
+        self.values.get(name as usize).copied().flatten()
     }
 
     /// Does something with a member that is there.
@@ -121,9 +132,7 @@ impl<'t, 'a> Fields<'t, 'a> {
 
     /// The bound on generated tokens, under whichever name the API has for it.
     pub(super) fn output_tokens_max(&self) -> Option<u64> {
-        let named =
-            [Name::MaxCompletionTokens, Name::MaxTokens, Name::MaxOutputTokens, Name::NPredict];
-        let direct = named.into_iter().find_map(|name| self.get(name)?.as_u64());
+        let direct = Name::BOUNDS.into_iter().find_map(|name| self.get(name)?.as_u64());
         direct.or_else(|| self.sampling("max_new_tokens"))
     }
 

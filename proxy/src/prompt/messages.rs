@@ -48,7 +48,8 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
 
     /// A message with this role and nothing but content; nothing at all if the content is empty.
     pub(super) fn system_or(&mut self, content: Value<'_, 'a>, role: &'static str) {
-        if !content.is_empty() {
+        let only_billing = content.kind() == Kind::Array && content.items().all(is_billing);
+        if !content.is_empty() && !only_billing {
             self.message(Text::new(role.as_bytes(), Spelling::Plain));
             self.content(content);
         }
@@ -175,6 +176,14 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
             self.json(Frame::Tool, tool);
         }
     }
+}
+
+/// Whether a part is the accounting line: a text that begins as it does.
+pub(super) fn is_billing(part: Value<'_, '_>) -> bool {
+    let [kind, text] = part.pick(["type", "text"]);
+    let kind = kind.and_then(|kind| kind.text());
+    let is_text = matches!(part_kind(kind.map(|k| k.canonical_bytes()).as_deref()), Part::Text);
+    is_text && text.and_then(|text| text.text()).is_some_and(|text| text.begins_with(BILLING))
 }
 
 /// A document that brings its own text is text to the engine, not an attachment.

@@ -28,16 +28,19 @@ mod fields;
 mod head;
 pub(crate) mod json;
 mod messages;
+mod repairs;
 
 use crate::api::Api;
 use canonical::{Inner, Writer};
 use fields::{Fields, Name};
 use head::Head;
 use json::{Tape, Value};
+use repairs::Mending;
 use std::borrow::Cow;
 use std::fmt;
 
 pub use error::{PromptError, PromptErrorKind};
+pub use repairs::{Repairs, SlotPlaces, Wanted};
 
 /// Takes the canonical prompt.
 pub trait Canon {
@@ -116,15 +119,35 @@ pub fn read_with<'a>(
     body: &'a [u8],
     canon: &mut impl Canon,
 ) -> Result<Prompt<'a>, PromptError> {
+    read_and_mend(scratch, api, body, canon, &Wanted::default()).map(|(prompt, _)| prompt)
+}
+
+/// [`read_with`], and what is to be mended in the body of what is `wanted`.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_and_mend<'a>(
+    scratch: &mut Scratch,
+    api: Api,
+    body: &'a [u8],
+    canon: &mut impl Canon,
+    wanted: &Wanted,
+) -> Result<(Prompt<'a>, Repairs), PromptError> {
     let Scratch { tape, inner } = scratch;
     tape.parse(body)?;
-    let fields = Fields::of(Value::root(body, tape.tokens()))?;
+    let root = Value::root(body, tape.tokens());
+    let fields = Fields::of(root)?;
     let (model, prompt_cache_key) = (fields.text(Name::Model)?, fields.text(Name::PromptCacheKey)?);
     // Models never share a cache, so the model separates fingerprints before anything else does.
     canon.root(model.as_deref().unwrap_or_default().as_bytes());
     let mut writer = Writer::new(canon, inner);
     writer.body(api, &fields);
-    Ok(Prompt {
+    let single = writer.prompts == 1 && fields.choices() == 1;
+    let mut repairs = Repairs::default();
+    if wanted.any() {
+        repairs = Mending { api, root, fields: &fields, single }.find(wanted);
+    }
+    let prompt = Prompt {
         model,
         stream: fields.is_true(Name::Stream),
         include_usage: fields.include_usage(),
@@ -138,7 +161,8 @@ pub fn read_with<'a>(
         media: writer.media,
         canonical_bytes: writer.bytes,
         head: writer.head,
-    })
+    };
+    Ok((prompt, repairs))
 }
 
 /// How many values a body holds: the pass over its structure and nothing else, for those who measure it alone.

@@ -105,3 +105,60 @@ fn an_engine_that_gave_up_is_seen() {
         b"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"abort\"}]}\n\ndata: [DONE]\n\n";
     assert!(scan(Dialect::Chat, &[aborted]).was_aborted());
 }
+
+/// What goes on of a stream whose usage is hidden, fed in these pieces.
+fn passed(pieces: &[&[u8]]) -> (String, Scanner) {
+    let mut scanner = Scanner::new(Dialect::Chat);
+    scanner.hide_usage();
+    let mut passed = Vec::new();
+    for piece in pieces {
+        scanner.feed(piece);
+        passed.extend(scanner.hiding().expect("it hides").take(false));
+    }
+    passed.extend(scanner.hiding().expect("it hides").take(true));
+    (String::from_utf8(passed).expect("text"), scanner)
+}
+
+#[test]
+fn usage_that_is_hidden_goes_alone_however_the_stream_is_cut() {
+    let start = CHAT.find("data: {\"choices\":[],").expect("usage");
+    let end = CHAT.find("data: [DONE]\n\n").expect("an end");
+    let expected = format!("{}{}", &CHAT[..start], &CHAT[end..]);
+    let bytes = CHAT.as_bytes();
+    for cut in 0..bytes.len() {
+        let (text, scanner) = passed(&[&bytes[..cut], &bytes[cut..]]);
+        assert_eq!(text, expected, "cut at {cut}");
+        assert_eq!((scanner.events(), scanner.has_ended()), (3, true));
+        assert!(scanner.usage().is_some_and(|usage| usage.prompt_tokens == 9), "still learned");
+    }
+    let crlf = CHAT.replace('\n', "\r\n");
+    assert_eq!(passed(&[crlf.as_bytes()]).0, expected.replace('\n', "\r\n"));
+}
+
+#[test]
+fn only_usage_without_a_choice_is_hidden() {
+    for kept in [
+        "data: {\"choices\":[{\"delta\":{}}],\"usage\":{\"prompt_tokens\":9}}\n\n",
+        "data: {\"choices\":[],\"usage\":null}\n\n",
+        "data: {\"choices\":[],\"prompt_filter_results\":[{\"usage\":{}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"content\":\"\\\"choices\\\":[],\\\"usage\\\":{\"}}]}\n\n",
+        ": comment\n\n",
+        "data: [DONE]",
+    ] {
+        assert_eq!(passed(&[kept.as_bytes()]).0, kept);
+    }
+    let spaced = "data: { \"usage\": {\"prompt_tokens\": 1}, \"choices\" : [ ] }\n: written\n\n";
+    assert_eq!(passed(&[spaced.as_bytes()]).0, "");
+}
+
+#[test]
+fn an_event_too_long_to_hold_back_goes_on_whatever_it_says() {
+    let long = format!(
+        "data: {{\"x\":\"{}\",\"choices\":[],\"usage\":{{}}}}\ndata: {{\"choices\":[],\"usage\":{{}}}}\n\n",
+        "y".repeat(SSE_CARRY_BYTES_MAX)
+    );
+    assert_eq!(
+        passed(&[long.as_bytes(), CHAT.as_bytes()]).0.len(),
+        long.len() + passed(&[CHAT.as_bytes()]).0.len()
+    );
+}

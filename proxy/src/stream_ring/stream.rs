@@ -46,6 +46,8 @@ pub enum End {
     Malformed,
     /// The client is gone.
     ClientLost,
+    /// Something is to be hidden in what was read last: that was not sent, and the session goes on from there.
+    Left,
 }
 
 /// A send in flight.
@@ -188,10 +190,16 @@ impl Stream {
         let sent = match self.reply.feed(bytes) {
             Ok(fed) => fed.consumed.min(len),
             Err(_) => {
+                self.end = self.end.filter(|end| *end != End::Left);
                 self.end_with(End::Malformed);
                 return false;
             }
         };
+        // What came behind is kept with it.
+        if self.end == Some(End::Left) || !self.reply.goes_on_as_it_came() {
+            self.end_with(End::Left);
+            return false;
+        }
         if let Some(backend) = self.course.backend {
             backend.note_alive(now);
         }

@@ -57,6 +57,14 @@ impl Line {
     }
 
     fn start<'r>(&self, ring: &'r StreamRing) -> Ride<'r> {
+        self.start_with(ring, |reply| reply)
+    }
+
+    fn start_with<'r>(
+        &self,
+        ring: &'r StreamRing,
+        prepared: impl FnOnce(Reply) -> Reply,
+    ) -> Ride<'r> {
         let mut head = ResponseHead::new();
         head.parse(HEAD, &RESPONSE_HEAD, Method::Post).unwrap().unwrap();
         let course = Course {
@@ -68,7 +76,7 @@ impl Line {
             idle_ms: 1000,
             stall_ms: 1000,
         };
-        ring.start(course, Reply::new(&head, Dialect::Chat, false))
+        ring.start(course, prepared(Reply::new(&head, Dialect::Chat, false)))
     }
 }
 
@@ -288,4 +296,46 @@ impl std::task::Wake for Woken {
     fn wake(self: std::sync::Arc<Self>) {
         self.0.store(true, std::sync::atomic::Ordering::Relaxed);
     }
+}
+
+#[test]
+fn a_stream_in_which_something_is_hidden_rides_as_it_came_up_to_there() {
+    let Some(ring) = ring(8) else { return };
+    let mut line = Line::new();
+    let mut ride = line.start_with(&ring, Reply::hiding_usage);
+    let mut sent = Vec::new();
+    for number in 0..50 {
+        line.engine.write_all(&event(number)).unwrap();
+        turn(&ring);
+        sent.extend_from_slice(&event(number));
+        assert!(ended(&mut ride).is_none());
+    }
+    let usage = chunk("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7}}\n\n");
+    let rest = [event(50), usage, chunk("data: [DONE]\n\n"), LAST.to_vec()].concat();
+    line.engine.write_all(&rest).unwrap();
+    turn(&ring);
+    let mut ridden = ended(&mut ride).unwrap();
+    assert_eq!((ridden.end, ridden.bytes as usize), (End::Left, sent.len()));
+    assert!(taken(&mut line.client) == sent, "what came before went on untouched");
+    let left = String::from_utf8(ridden.reply.take_payload()).unwrap();
+    assert_eq!(left, "data: {\"number\":50}\n\ndata: [DONE]\n\n");
+    assert!(ridden.reply.is_done() && ridden.reply.usage().is_some());
+    assert_eq!(ridden.reply.events(), 52);
+}
+
+#[test]
+fn a_stream_in_which_something_is_hidden_leaves_where_a_read_ends_inside_an_event() {
+    let Some(ring) = ring(8) else { return };
+    let mut line = Line::new();
+    let mut ride = line.start_with(&ring, Reply::hiding_usage);
+    line.engine.write_all(&event(1)).unwrap();
+    turn(&ring);
+    let bytes = [event(2), event(3)].concat();
+    line.engine.write_all(&bytes[..bytes.len() - 7]).unwrap();
+    turn(&ring);
+    let mut ridden = ended(&mut ride).unwrap();
+    assert_eq!(ridden.end, End::Left);
+    assert!(taken(&mut line.client) == event(1));
+    // The part of the third waits for its end.
+    assert_eq!(ridden.reply.take_payload(), b"data: {\"number\":2}\n\n");
 }

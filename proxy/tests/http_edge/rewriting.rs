@@ -85,6 +85,15 @@ fn fields_of_ours_replace_the_clients_of_that_name() {
 }
 
 #[test]
+fn an_empty_field_of_ours_takes_the_clients_away() {
+    let input = post("Content-Encoding: gzip\r\nX-Other: kept\r\n");
+    assert_eq!(
+        upstream(&input, None, &[("content-encoding", b"")]),
+        "POST /v1/messages HTTP/1.1\r\nHost: fleet\r\nX-Other: kept\r\nContent-Length: 0\r\n\r\n"
+    );
+}
+
+#[test]
 fn an_old_request_without_host_gets_one() {
     let input = b"GET / HTTP/1.0\r\n\r\n";
     assert_eq!(upstream(input, None, &[]), "GET / HTTP/1.1\r\nHost: \r\n\r\n");

@@ -4,4 +4,5 @@ mod canonical;
 mod corpus;
 mod fields;
 mod growth;
+mod repairs;
 mod support;

@@ -7,6 +7,7 @@ mod kept_alive;
 mod leaving;
 mod limits;
 mod memory;
+mod repairs;
 mod streaming;
 
 use serde_json::{Value, json};

@@ -11,6 +11,7 @@ mod figures;
 mod full;
 mod notified;
 mod operators;
+mod pinning;
 mod queueing;
 mod said;
 mod secrets;

@@ -147,6 +147,7 @@ impl World<'_> {
                 prompt_tokens: blocks * BLOCK_TOKENS,
                 reply_blocks: Vec::new(),
                 reply_tokens: self.rng.u32(1..200),
+                slot: None,
             };
             if let Some(engine) = &mut self.machines[id.index()].engine {
                 // Whoever is refused there is nobody of ours.

@@ -247,5 +247,6 @@ fn engine_request(request: &Request, block_tokens: u32) -> EngineRequest {
         prompt_tokens: request.prompt_tokens() as u32,
         reply_blocks: engine_blocks(&request.reply, block_tokens),
         reply_tokens: request.reply.len() as u32 * BLOCK_TOKENS,
+        slot: None,
     }
 }

@@ -17,6 +17,8 @@ pub struct Request {
     pub reply_blocks: Vec<u64>,
     /// The reply's length, tokens; 0 computes the prompt only.
     pub reply_tokens: u32,
+    /// The slot it asks for (llama.cpp's `id_slot`); numbers beyond the last begin again at 0.
+    pub slot: Option<usize>,
 }
 
 /// Something that happened, and when.
@@ -110,6 +112,10 @@ pub struct Counters {
     pub prefill_us: u64,
     /// Tokens produced.
     pub generated_tokens: u64,
+    /// Requests that named a slot.
+    pub named: u64,
+    /// Of these, those whose slot was busy, which destroys its cache.
+    pub named_busy: u64,
     /// Blocks pushed out of the cache.
     pub evicted_blocks: u64,
     /// Longest sequence seen, tokens.

@@ -8,6 +8,7 @@ mod events;
 mod job;
 mod pace;
 mod params;
+mod slot_caches;
 mod work;
 
 use std::cmp::Reverse;
@@ -19,6 +20,7 @@ pub use params::{Memory, Micros, Params, Prefill};
 use blocks::Blocks;
 use job::{Job, Stage};
 use pace::Pace;
+use slot_caches::SlotCaches;
 
 /// One modelled engine.
 #[derive(Debug)]
@@ -41,6 +43,7 @@ pub struct Engine {
     decodes: BinaryHeap<Reverse<(u64, RequestId)>>,
     decoding: usize,
     slots: Vec<Slot>,
+    slot_caches: SlotCaches,
     counters: Counters,
     outbox: Vec<Event>,
     jitter: fastrand::Rng,
@@ -62,6 +65,7 @@ impl Engine {
             decodes: BinaryHeap::new(),
             decoding: 0,
             slots: vec![Slot::default(); params.slots.max(1)],
+            slot_caches: SlotCaches::new(params.slots.max(1)),
             counters: Counters::default(),
             outbox: Vec::new(),
             jitter: fastrand::Rng::with_seed(params.seed),
@@ -89,6 +93,7 @@ impl Engine {
         let id = RequestId(self.next_id);
         self.next_id += 1;
         self.counters.submitted += 1;
+        self.note_named(&request);
         self.jobs.insert(id, Job::new(request));
         self.queue.push_back(id);
         self.schedule();
@@ -139,6 +144,11 @@ impl Engine {
     /// Forgets every block that no running request holds.
     pub fn forget_cache(&mut self) {
         self.blocks.forget_cached();
+        for (number, slot) in self.slots.iter().enumerate() {
+            if slot.running.is_none() {
+                self.slot_caches.forget(number);
+            }
+        }
     }
 
     /// The engine as of the last call.
@@ -184,6 +194,20 @@ impl Engine {
             || over(self.jobs.len(), self.params.in_flight_max)
             || pending.is_some_and(|max| self.load().pending_tokens >= max);
         busy.then_some(Refusal::Busy)
+    }
+
+    /// A busy slot that is named loses what it holds, although the request only begins later.
+    fn note_named(&mut self, request: &Request) {
+        let Some(slot) = self.named_slot(request) else { return };
+        self.counters.named += 1;
+        if self.slots[slot].running.is_some() {
+            self.counters.named_busy += 1;
+            self.slot_caches.forget(slot);
+        }
+    }
+
+    fn named_slot(&self, request: &Request) -> Option<usize> {
+        request.slot.map(|slot| slot % self.slots.len())
     }
 
     fn free_slot(&self) -> Option<usize> {

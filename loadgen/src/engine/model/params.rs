@@ -61,6 +61,8 @@ pub struct Params {
     /// Whether the last, partly filled block of a prompt can be reused by the same prompt again. With it a repeated prompt
     /// reuses all but its last token (llama.cpp); without, whole blocks only (vLLM, SGLang).
     pub cache_tail: bool,
+    /// Whether every slot keeps its own cache and shares nothing, as llama.cpp's do. Without, blocks are shared by all.
+    pub slot_caches: bool,
     /// Spread of prefill times: each is multiplied by a random factor in `1 ± jitter`.
     pub jitter: f64,
     /// Seed of that randomness.
@@ -86,6 +88,7 @@ impl Default for Params {
             in_flight_max: None,
             pending_tokens_max: None,
             cache_tail: false,
+            slot_caches: false,
             jitter: 0.0,
             seed: 1,
             token_events: true,

@@ -42,16 +42,36 @@ impl Engine {
         self.update_rates();
     }
 
-    /// Gives slots to waiting requests, first come first served: one that does not fit holds up those behind it.
+    /// Gives slots to waiting requests, first come first served: one that does not fit holds up those behind it, one that
+    /// waits for the slot it named does not.
     fn fill_slots(&mut self) {
+        let mut passed = 0;
         while self.admitting
-            && let Some(&id) = self.queue.front()
-            && let Some(slot) = self.free_slot()
-            && self.take_memory(id)
+            && self.free_slot().is_some()
+            && let Some(&id) = self.queue.get(passed)
         {
-            self.queue.pop_front();
+            let Some(slot) = self.slot_for(id) else {
+                passed += 1;
+                continue;
+            };
+            if !self.take_memory(id) {
+                return;
+            }
+            self.queue.remove(passed);
             self.occupy(id, slot);
             self.prefills.push_back(id);
+        }
+    }
+
+    /// The idle slot of a waiting request; none if the one it named is busy.
+    fn slot_for(&self, id: RequestId) -> Option<usize> {
+        let request = &self.jobs.get(&id)?.request;
+        match self.named_slot(request) {
+            Some(slot) => Some(slot).filter(|slot| self.slots[*slot].running.is_none()),
+            None if self.params.slot_caches => {
+                self.slot_caches.choose(&self.slots, &request.prompt_blocks)
+            }
+            None => self.free_slot(),
         }
     }
 
@@ -115,7 +135,11 @@ impl Engine {
 
     fn compute(&mut self, id: RequestId) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let ready = self.blocks.ready_prefix(&job.request.prompt_blocks);
+        let ready = if self.params.slot_caches {
+            self.slot_caches.ready_prefix(job.slot, &job.request.prompt_blocks)
+        } else {
+            self.blocks.ready_prefix(&job.request.prompt_blocks)
+        };
         job.cached = self.params.reusable(ready, job.request.prompt_tokens);
         job.stage = Stage::Prefilling;
         job.prefill_began = self.pace.now();
@@ -240,6 +264,7 @@ impl Engine {
             if job.pinned {
                 self.blocks.unpin_and_forget(&job.request.prompt_blocks);
             }
+            self.slot_caches.forget(job.slot);
             self.counters.overflowed += 1;
             self.emit(id, EventKind::Overflowed);
         }
@@ -254,15 +279,28 @@ impl Engine {
                 let blocks = (job.cached + computed) / self.params.block_tokens.max(1);
                 let done = job.request.prompt_blocks.len().min(blocks as usize);
                 self.blocks.mark_ready(&job.request.prompt_blocks[..done]);
+                self.keep_in_slot(&job, done);
                 self.prefilling = None;
             }
-            Stage::Decoding(_) => self.decoding -= 1,
+            Stage::Decoding(_) => {
+                self.keep_in_slot(&job, job.request.prompt_blocks.len());
+                self.decoding -= 1;
+            }
             Stage::Admitted => self.prefills.retain(|other| *other != id),
             Stage::Queued | Stage::Prefilling => {}
         }
         self.slots[job.slot].running = None;
         self.drop_stale_decodes();
         Some(job)
+    }
+
+    /// The slot holds what was computed of the prompt, and what was said.
+    fn keep_in_slot(&mut self, job: &Job, prompt_blocks: usize) {
+        if self.params.slot_caches {
+            let prompt = job.request.prompt_blocks.iter().take(prompt_blocks);
+            let reply = job.full_reply_blocks(&self.params);
+            self.slot_caches.hold(job.slot, prompt.chain(reply).copied());
+        }
     }
 
     fn drop_stale_decodes(&mut self) {

@@ -74,6 +74,7 @@ pub(super) fn prepare(
         prompt_tokens,
         reply_blocks: chain.reply,
         reply_tokens,
+        slot: ask.slot.filter(|_| options.persona == Persona::LlamaCpp),
     };
     let facts = Facts {
         persona: options.persona,

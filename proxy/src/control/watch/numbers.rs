@@ -17,11 +17,13 @@ const STALE_AFTER_FAILURES: u32 = 3;
 impl Watch {
     pub(super) async fn scrape(&mut self) {
         let asked = now();
+        let slots_asked = self.upstream.pins.ask();
         let read = self.scraper.read(self.target(), self.upstream.kind()).await;
         match read {
             Ok(None) => {}
             Ok(Some(reading)) => {
                 self.report(|report| report.scrape.answered(asked, now()));
+                self.upstream.pins.look(&reading.computing, slots_asked);
                 self.take_reading(reading);
             }
             Err(why) => self.scrape_failed(&why),
@@ -73,6 +75,7 @@ impl Watch {
 
     pub(super) fn restarted(&mut self, why: &str) {
         self.insight.order_cleared(self.id);
+        self.upstream.pins.forget();
         self.signs = Signs::default();
         self.report(|report| {
             report.restarts = report.restarts.saturating_add(1);
