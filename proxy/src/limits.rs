@@ -100,8 +100,20 @@ pub const BREAKER_OPEN_MAX_MS: u64 = 60_000;
 pub const BREAKER_TRIALS: u32 = 3;
 /// The longest `Retry-After` that a broken backend is granted, ms: it must not switch itself off for good.
 pub const RETRY_AFTER_MAX_MS: u64 = 300_000;
-/// Pause before an engine that said "full" is asked again, ms.
+/// Pause before an engine that said "full" is asked again, ms, if it does not ask for longer …
 pub const BUSY_PAUSE_MS: u64 = 100;
+/// … and the longest such pause, ms: what it knows is its queue, and somebody may leave it any moment.
+pub const BUSY_PAUSE_MAX_MS: u64 = 2_000;
+/// Pause before a backend that said "not so many" (429) is asked again for the same request, ms, if it does not say for
+/// how long: quotas are counted by the second at the least.
+pub const RATE_LIMIT_PAUSE_MS: u64 = 1_000;
+/// A reused connection that dies within this long was closed by its engine before the request came, ms: the answer to
+/// bytes on a closed connection takes one round trip.
+pub const STALE_AFTER_SENT_MS: u64 = 1_000;
+/// An engine's error longer than this is not read for what it means, bytes; real ones are a few hundred.
+pub const ENGINE_ERROR_BYTES_MAX: usize = 16 * 1024;
+/// What of an engine's own message is passed on in an error of ours, bytes.
+pub const ENGINE_WORDS_BYTES_MAX: usize = 2 * 1024;
 
 // --- Waiting ----------------------------------------------------------------------------------------
 

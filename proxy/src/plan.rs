@@ -31,6 +31,8 @@ pub struct Plan {
     pub conversation: Option<ConversationKey>,
     /// Whether it takes a slot; side calls do not.
     pub reserves: bool,
+    /// Whether its body asks an engine to remember something, or could not be read.
+    pub keeps_state: bool,
 }
 
 /// What to do with a request.
@@ -84,6 +86,7 @@ pub fn plan<'h>(
     let read = match decode(views.shared, get, body) {
         Ok(Some(decoded)) => read_prompt(views, api, get, &decoded, &mut plan),
         Ok(None) => {
+            plan.keeps_state = true;
             plan.conversation = conversation_of(views.shared, get, None);
             Ok(())
         }
@@ -126,6 +129,7 @@ fn read_prompt<'h>(
     if shared.pool_of(views.routes, prompt.model.as_deref()).is_none() {
         return Err(Situation::UnknownModel);
     }
+    plan.keeps_state = prompt.keeps_state;
     plan.model = prompt.model.as_deref().map(Into::into);
     plan.output_tokens = output_tokens(shared, prompt.output_tokens_max, prompt.choices);
     plan.canonical_bytes = prompt.canonical_bytes;

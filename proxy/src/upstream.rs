@@ -17,8 +17,10 @@ use crate::clock::{self, Micros};
 use crate::http::{Method, ResponseHead};
 use crate::limits::{
     HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST, RESPONSE_HEAD, SEND_TOGETHER_MAX,
+    STALE_AFTER_SENT_MS,
 };
 use crate::metrics::Count;
+use crate::published::{EngineKind, Upstream};
 use crate::reply::Reply;
 use crate::shard::Shard;
 use crate::socket::Socket;
@@ -36,6 +38,8 @@ pub struct Outgoing<'r> {
     pub dialect: crate::api::Dialect,
     /// The client cannot be given chunks.
     pub unwrap_chunks: bool,
+    /// It may be sent again although an engine may have begun on it.
+    pub repeatable: bool,
 }
 
 /// A reply held back, its first event seen.
@@ -75,7 +79,9 @@ pub enum Failed {
     Connect,
     /// This process has no descriptor, port or memory left for one; the backend is not to blame.
     Exhausted,
-    /// The connection broke before any byte of a reply.
+    /// The connection broke, or took nothing more, before the whole request was sent: no work was started.
+    Unsent,
+    /// The whole request was sent, and the connection broke before any byte of a reply.
     NoReply,
     /// What came is not HTTP, or broke before it could be committed to.
     BadReply,
@@ -103,8 +109,8 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
     /// Sends to `backend` and holds its reply.
     ///
     /// # Errors
-    /// See [`Failed`]. A pooled connection that turns out dead is replaced once, silently: that is no
-    /// failure of the backend.
+    /// See [`Failed`]. A pooled connection that turns out dead is replaced once, silently: that is no failure of the
+    /// backend. What must not be sent twice takes a fresh connection, whose death is never a mere coincidence.
     pub async fn run(
         &mut self,
         backend: BackendId,
@@ -112,17 +118,21 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
     ) -> Result<Box<Held>, Failed> {
         // Read a moment ago, when the backend was chosen; a pooled connection is there at once.
         let placed = clock::recent();
-        if let Some(socket) = self.shard.pools.take(backend, placed.millis()) {
+        if out.repeatable
+            && let Some(socket) = self.shard.pools.take(backend, placed.millis())
+        {
             self.shard.stats.add(Count::UpstreamReused, 1);
             let moments = Moments { connected: Some(placed), ..Moments::default() };
-            match self.exchange(socket, out, moments).await {
-                Err(Failed::NoReply) => self.shard.stats.add(Count::UpstreamStale, 1),
+            match self.exchange(backend, socket, out, moments).await {
+                Err(Failed::NoReply | Failed::Unsent) if was_stale(placed) => {
+                    self.shard.stats.add(Count::UpstreamStale, 1);
+                }
                 ended => return ended,
             }
         }
         let socket = self.connect(backend).await?;
         let moments = Moments { connected: Some(clock::now()), ..Moments::default() };
-        self.exchange(socket, out, moments).await
+        self.exchange(backend, socket, out, moments).await
     }
 
     async fn connect(&mut self, backend: BackendId) -> Result<Socket, Failed> {
@@ -144,6 +154,7 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
 
     async fn exchange(
         &mut self,
+        backend: BackendId,
         socket: Socket,
         out: &Outgoing<'_>,
         mut moments: Moments,
@@ -151,15 +162,21 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         // An engine may answer and close without reading all of the body (413): whatever happened to the
         // sending, what it said is the answer.
         let sent = self.send(&socket, out).await;
-        if sent == Err(Failed::ClientGone) {
-            return Err(Failed::ClientGone);
+        if let Err(failed @ (Failed::ClientGone | Failed::Unsent)) = sent {
+            // An engine that takes nothing more has nothing to say about it either.
+            return Err(failed);
         }
         moments.sent = Some(clock::now());
         self.set_alarm(self.shard.shared.config.timeouts.first_byte_ms.unwrap_or(0));
-        let (head, raw) = self.read_head(&socket, out.method).await?;
+        let (head, raw) = match self.read_head(&socket, out.method).await {
+            Err(Failed::NoReply) if sent.is_err() => return Err(Failed::Unsent),
+            read => read?,
+        };
         let head_at = clock::now();
         moments.reply_head = Some(head_at);
-        let reply = Reply::new(&head, out.dialect, out.unwrap_chunks);
+        let engine =
+            self.shard.shared.upstream(backend).map_or(EngineKind::Unknown, Upstream::kind);
+        let reply = Reply::new(&head, engine, out.dialect, out.unwrap_chunks);
         // Boxed at once: it is handed on through several hands, and only the box moves.
         let mut held = Box::new(Held { socket, head, reply, raw, moments });
         let waited = self.hold(&mut held).await?;
@@ -188,7 +205,8 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         match race(self.alarm, self.gone.as_mut(), write).await {
             Raced::Done((Ok(()), _)) => Ok(()),
             Raced::Gone => Err(Failed::ClientGone),
-            Raced::Done((Err(_), _)) | Raced::Late => Err(Failed::NoReply),
+            Raced::Late => Err(Failed::Unsent),
+            Raced::Done((Err(_), _)) => Err(Failed::NoReply),
         }
     }
 
@@ -258,6 +276,11 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
             }
         }
     }
+}
+
+/// Whether a reused connection died as one does that its engine had closed before: at once. One that dies later had work.
+fn was_stale(sent: Micros) -> bool {
+    clock::now().since(sent) < STALE_AFTER_SENT_MS * 1000
 }
 
 /// Errors of connecting that speak of this process and not of the backend.

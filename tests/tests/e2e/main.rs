@@ -5,6 +5,7 @@ mod failure;
 mod framing;
 mod leaving;
 mod limits;
+mod retry;
 mod streaming;
 
 use serde_json::{Value, json};
