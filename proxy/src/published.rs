@@ -75,6 +75,7 @@ pub struct Upstream {
     /// Whether requests are let through, as far as they were served.
     pub breaker: Gate,
     alive_ms: AtomicU64,
+    given_up_ms: AtomicU64,
 }
 
 impl Upstream {
@@ -87,6 +88,7 @@ impl Upstream {
             kind: AtomicU8::new(0),
             breaker: Gate::default(),
             alive_ms: AtomicU64::new(0),
+            given_up_ms: AtomicU64::new(0),
         }
     }
 
@@ -106,6 +108,24 @@ impl Upstream {
         // Relaxed: a moment that stands alone.
         let last = self.alive_ms.load(Ordering::Relaxed);
         last != 0 && last.saturating_add(ALIVE_RESOLUTION_MS) >= moment.0
+    }
+
+    /// When a reply byte last arrived, give or take half a second; 0 when none ever did.
+    pub fn heard(&self) -> Millis {
+        // Relaxed: a moment that stands alone.
+        Millis(self.alive_ms.load(Ordering::Relaxed))
+    }
+
+    /// Gives up on every request sent there so far that has had no reply byte.
+    pub fn give_up(&self, now: Millis) {
+        // Relaxed: a moment that stands alone.
+        self.given_up_ms.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Whether a request sent then was given up since.
+    pub fn gave_up_since(&self, sent: Millis) -> bool {
+        // Relaxed: as above.
+        self.given_up_ms.load(Ordering::Relaxed) > sent.0
     }
 
     /// Where to connect to; `None` until its name was resolved.

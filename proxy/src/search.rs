@@ -164,7 +164,7 @@ impl Exchange<'_> {
         };
         self.note_placed(plan, placement.decision, backend, placement.prompt_tokens);
         let outgoing = self.outgoing(body, backend, search.repeatable);
-        let mut attempt = Attempt { shard: self.shard, alarm: &self.client.alarm, gone };
+        let mut attempt = Attempt::new(self.shard, &self.client.alarm, gone);
         let began = clock::recent();
         match attempt.run(backend, &outgoing).await {
             Ok(held) => self.judge(held, placement.slot, pass, search, began),

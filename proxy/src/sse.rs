@@ -42,7 +42,7 @@ struct Keys {
 }
 
 static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
-    abort: Finder::new(b"\"finish_reason\":\"abort\""),
+    abort: Finder::new(b"\"abort\""),
     tokens: [&b"\"usage\""[..], b"\"timings\"", b"\"meta_info\""].map(Finder::new),
 });
 
@@ -87,19 +87,21 @@ impl Scanner {
         let mut bytes = all;
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             let (line, rest) = bytes.split_at(end);
-            let at = self.carry.is_empty().then_some(all.len() - bytes.len());
             bytes = rest.get(1..).unwrap_or_default();
-            if at.is_some() {
+            if self.carry.is_empty() {
                 self.line(line);
+                if self.foreign {
+                    return self.stop(all, Some(all.len() - rest.len() - line.len()), inside);
+                }
             } else {
                 self.keep(line);
                 let whole = std::mem::take(&mut self.carry);
                 self.line(&whole);
                 self.carry = whole;
                 self.carry.clear();
-            }
-            if self.foreign {
-                return self.stop(all, at, inside);
+                if self.foreign {
+                    return self.stop(all, None, inside);
+                }
             }
         }
         self.keep(bytes);
@@ -240,7 +242,18 @@ impl Scanner {
 /// Whether the engine names its own giving up as the reason of the end. Within a string of the reply the quotes would
 /// be escaped.
 pub(crate) fn says_abort(json: &[u8]) -> bool {
-    KEYS.abort.find(json).is_some()
+    KEYS.abort.find_iter(json).any(|at| is_reason(json.get(..at).unwrap_or_default()))
+}
+
+/// Whether what comes behind is the reason of the end: `"finish_reason":` or, on SGLang's own API,
+/// `"finish_reason":{"type":`, whatever white space there is.
+fn is_reason(before: &[u8]) -> bool {
+    let key = |before: &[u8], key: &[u8]| {
+        let before = before.trim_ascii_end().strip_suffix(b":")?;
+        before.trim_ascii_end().strip_suffix(key).map(|rest| rest.trim_ascii_end().len())
+    };
+    let within = key(before, b"\"type\"").and_then(|at| before.get(..at)?.strip_suffix(b"{"));
+    key(within.unwrap_or(before), b"\"finish_reason\"").is_some()
 }
 
 /// Whether clients of the dialect read this error as one. Anthropic's skip events without a name and want the envelope;

@@ -16,11 +16,11 @@ use crate::client::with_room;
 use crate::clock::{self, Micros};
 use crate::http::{Method, ResponseHead};
 use crate::limits::{
-    HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST, RESPONSE_HEAD, SEND_TOGETHER_MAX,
-    STALE_AFTER_SENT_MS,
+    FIRST_BYTE_LOOK_MS, HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST, RESPONSE_HEAD,
+    SEND_TOGETHER_MAX, STALE_AFTER_SENT_MS,
 };
 use crate::metrics::Count;
-use crate::published::{EngineKind, Upstream};
+use crate::published::{EngineKind, Phase, Upstream};
 use crate::reply::Reply;
 use crate::shard::Shard;
 use crate::socket::Socket;
@@ -87,6 +87,8 @@ pub enum Failed {
     BadReply,
     /// Nothing came for as long as a first byte may take.
     Silent,
+    /// Nothing came, and the backend was found to do nothing for anybody.
+    Wedged,
 }
 
 /// Who the attempt is for, and what may end it.
@@ -97,6 +99,16 @@ pub struct Attempt<'a, W> {
     pub alarm: &'a Alarm,
     /// Finishes when the client leaves.
     pub gone: Pin<&'a mut W>,
+    /// Until when a first byte may come, once the request has been sent.
+    wait: Wait,
+}
+
+/// A wait for a first byte.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wait {
+    upstream: Option<&'static Upstream>,
+    sent: Micros,
+    until: Option<Micros>,
 }
 
 impl<W> std::fmt::Debug for Attempt<'_, W> {
@@ -105,7 +117,12 @@ impl<W> std::fmt::Debug for Attempt<'_, W> {
     }
 }
 
-impl<W: Future<Output = ()>> Attempt<'_, W> {
+impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
+    /// An attempt for a client.
+    pub fn new(shard: &'a Rc<Shard>, alarm: &'a Alarm, gone: Pin<&'a mut W>) -> Attempt<'a, W> {
+        Attempt { shard, alarm, gone, wait: Wait::default() }
+    }
+
     /// Sends to `backend` and holds its reply.
     ///
     /// # Errors
@@ -166,8 +183,9 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
             // An engine that takes nothing more has nothing to say about it either.
             return Err(failed);
         }
-        moments.sent = Some(clock::now());
-        self.set_alarm(self.shard.shared.config.timeouts.first_byte_ms.unwrap_or(0));
+        let now = clock::now();
+        moments.sent = Some(now);
+        self.wait(backend, now);
         let (head, raw) = match self.read_head(&socket, out.method).await {
             Err(Failed::NoReply) if sent.is_err() => return Err(Failed::Unsent),
             read => read?,
@@ -182,6 +200,33 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         let waited = self.hold(&mut held).await?;
         held.moments.first_byte = Some(if waited { clock::now() } else { head_at });
         Ok(held)
+    }
+
+    /// From now on a first byte is waited for.
+    fn wait(&mut self, backend: BackendId, now: Micros) {
+        let shared = self.shard.shared;
+        let first_byte_ms = shared.config.timeouts.first_byte_ms;
+        let until = first_byte_ms.map(|ms| Micros(now.0.saturating_add(ms.saturating_mul(1000))));
+        self.wait = Wait { upstream: shared.upstream(backend), sent: now, until };
+        self.set_alarm(self.wait.next_look_ms(now));
+    }
+
+    /// The alarm rang: whether to wait on.
+    fn wait_on(&self) -> Result<(), Failed> {
+        let now = clock::now();
+        if self
+            .wait
+            .upstream
+            .is_some_and(|upstream| upstream.gave_up_since(self.wait.sent.millis()))
+        {
+            return Err(Failed::Wedged);
+        }
+        let late = self.wait.until.is_some_and(|until| now >= until);
+        if late || self.shard.shared.phase() == Phase::Stopping {
+            return Err(Failed::Silent);
+        }
+        self.set_alarm(self.wait.next_look_ms(now));
+        Ok(())
     }
 
     async fn send(&mut self, socket: &Socket, out: &Outgoing<'_>) -> Result<(), Failed> {
@@ -266,15 +311,27 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
     async fn read_more(&mut self, socket: &Socket, buf: &mut Vec<u8>) -> Result<(), Failed> {
         let room = with_room(std::mem::take(buf));
         let start = room.len();
-        let read = pin!(socket.read(room.slice_mut(start..)));
-        match race(self.alarm, self.gone.as_mut(), read).await {
-            Raced::Gone => Err(Failed::ClientGone),
-            Raced::Late => Err(Failed::Silent),
-            Raced::Done((read, slice)) => {
-                *buf = slice.into_inner();
-                if matches!(read, Ok(count) if count > 0) { Ok(()) } else { Err(Failed::BadReply) }
+        let mut read = pin!(socket.read(room.slice_mut(start..)));
+        loop {
+            match race(self.alarm, self.gone.as_mut(), read.as_mut()).await {
+                Raced::Gone => return Err(Failed::ClientGone),
+                // The read goes on: what comes meanwhile is not lost.
+                Raced::Late => self.wait_on()?,
+                Raced::Done((read, slice)) => {
+                    *buf = slice.into_inner();
+                    let some = matches!(read, Ok(count) if count > 0);
+                    return if some { Ok(()) } else { Err(Failed::BadReply) };
+                }
             }
         }
+    }
+}
+
+impl Wait {
+    /// When to look again whether to wait on, ms from `now`.
+    fn next_look_ms(&self, now: Micros) -> u64 {
+        let left = self.until.map_or(u64::MAX, |until| until.since(now).div_ceil(1000));
+        left.clamp(1, FIRST_BYTE_LOOK_MS)
     }
 }
 

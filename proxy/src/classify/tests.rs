@@ -226,6 +226,7 @@ fn every_way_to_get_no_reply_has_its_class() {
         (Failed::BadReply, Some(Broken)),
         (Failed::NoReply, Some(UnknownOutcome)),
         (Failed::Silent, Some(UnknownOutcome)),
+        (Failed::Wedged, Some(UnknownOutcome)),
     ];
     for (failed, class) in table {
         assert_eq!(classify_failure(failed), class, "{failed:?}");

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Limited};
@@ -54,7 +55,7 @@ pub enum FetchError {
     Refused,
     /// No connection for another reason.
     Unreachable(String),
-    /// Not answered within this many ms.
+    /// Connected, and not answered within this many ms.
     TimedOut(u64),
     /// Something answered, and it was no HTTP or was cut short.
     Broken(String),
@@ -89,15 +90,28 @@ pub struct Target<'t> {
 /// See [`FetchError`]; a reply with an error status is none.
 pub async fn get(target: Target<'_>, path: &str) -> Result<Reply, FetchError> {
     let address = target.address.ok_or(FetchError::Unresolved)?;
-    let exchange = exchange(address, target.authority, path);
+    let connected = AtomicBool::new(false);
+    let exchange = exchange(address, target.authority, path, &connected);
     match tokio::time::timeout(Duration::from_millis(target.timeout_ms), exchange).await {
         Ok(result) => result,
-        Err(_) => Err(FetchError::TimedOut(target.timeout_ms)),
+        // Relaxed: written by the same task.
+        Err(_) if connected.load(Ordering::Relaxed) => Err(FetchError::TimedOut(target.timeout_ms)),
+        Err(_) => {
+            let why = format!("no connection within {} ms", target.timeout_ms);
+            Err(FetchError::Unreachable(why))
+        }
     }
 }
 
-async fn exchange(address: SocketAddr, authority: &str, path: &str) -> Result<Reply, FetchError> {
+async fn exchange(
+    address: SocketAddr,
+    authority: &str,
+    path: &str,
+    connected: &AtomicBool,
+) -> Result<Reply, FetchError> {
     let stream = TcpStream::connect(address).await.map_err(not_connected)?;
+    // Relaxed: read by the same task.
+    connected.store(true, Ordering::Relaxed);
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     let asked = ask(&mut sender, authority, path);

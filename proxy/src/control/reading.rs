@@ -17,6 +17,8 @@ pub struct Reading {
     pub running: Option<u32>,
     /// Requests waiting inside it.
     pub waiting: Option<u32>,
+    /// A number that changes whenever it computes, and only then; compared with itself only.
+    pub progress: Option<f64>,
     /// KV pool in use, in thousandths.
     pub kv_usage_permille: Option<u32>,
     /// It answers, and would not serve: weights are unloaded.

@@ -115,6 +115,28 @@ fn an_engine_that_gave_up_is_seen() {
 }
 
 #[test]
+fn an_engine_gives_up_in_several_spellings_and_nobody_else_does() {
+    for json in [
+        r#"{"finish_reason":"abort"}"#,
+        r#"{"finish_reason" : "abort"}"#,
+        r#"{"text":"","meta_info":{"finish_reason":{"type":"abort","message":"x","status_code":503}}}"#,
+        r#"{"meta_info": {"finish_reason": { "type": "abort", "message": "x"}}}"#,
+        r#"{"token":"abort","finish_reason":"abort"}"#,
+    ] {
+        assert!(says_abort(json.as_bytes()), "{json}");
+    }
+    for json in [
+        r#"{"finish_reason":"stop","token":"abort"}"#,
+        r#"{"content":"\"finish_reason\":\"abort\""}"#,
+        r#"{"type":"abort"}"#,
+        r#"{"tool":{"type":"abort"},"finish_reason":{"type":"stop"}}"#,
+        r#""abort""#,
+    ] {
+        assert!(!says_abort(json.as_bytes()), "{json}");
+    }
+}
+
+#[test]
 fn it_stops_before_an_error_that_is_not_in_the_dialect_wherever_the_stream_is_cut() {
     let bare = "event: error\ndata: {\"code\":500,\"message\":\"x\",\"type\":\"server_error\"}\n\ndata: [DONE]\n\n";
     for blank in ["\n\n", "\r\n\r\n"] {

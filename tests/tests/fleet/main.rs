@@ -15,6 +15,7 @@ mod said;
 mod secrets;
 mod sessions;
 mod spelling;
+mod wedged;
 
 /// Not a test of its own: the binary starts itself again with this one to have the proxy as a process.
 #[test]
