@@ -125,6 +125,7 @@ fn health(out: &mut Text, health: &Health) {
     out.key("failures_to_down", health.failures_to_down);
     out.key("successes_to_up", health.successes_to_up);
     out.key("scrape_interval_ms", health.scrape_interval_ms);
+    out.key("wedged_after_ms", health.wedged_after_ms.unwrap_or(0));
 }
 
 fn log(out: &mut Text, log: &Log) {

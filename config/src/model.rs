@@ -271,6 +271,9 @@ pub struct Health {
     pub successes_to_up: u32,
     /// Between two readings of an engine's own numbers.
     pub scrape_interval_ms: u64,
+    /// How long a backend may have several requests, send no byte and compute nothing, beyond what prefilling them may
+    /// take, until it counts as failed; `None` never.
+    pub wedged_after_ms: Option<u64>,
 }
 
 /// What is written, where.

@@ -63,6 +63,7 @@ timeout_ms = 101
 failures_to_down = 4
 successes_to_up = 5
 scrape_interval_ms = 102
+wedged_after_ms = 103
 [log]
 access = "./quote\"d \\ path.log"
 format = "text"

@@ -45,6 +45,12 @@ impl Load {
         self.pace.remaining(self.uncached_tokens(), now)
     }
 
+    /// How long all of [`uncached_tokens`](Self::uncached_tokens) take to prefill at the rate the engine has shown, ms;
+    /// `None` until it has shown one.
+    pub fn prefill_ms(&self) -> Option<u64> {
+        self.pace.takes_ms(self.uncached_tokens())
+    }
+
     /// Conversations pinned here.
     pub fn conversations(&self) -> u32 {
         // Relaxed: an independent gauge.

@@ -66,6 +66,14 @@ impl Pace {
         pending.saturating_sub(done as u64).max(pending.min(1))
     }
 
+    /// How long prefilling `tokens` takes at the rate it has shown, ms; `None` until it has shown one.
+    pub(crate) fn takes_ms(&self, tokens: u64) -> Option<u64> {
+        // Relaxed: a hint.
+        let sums = self.sums.load(Ordering::Relaxed);
+        let (done, ms) = (sums >> 32, sums & HALF);
+        (done > 0).then(|| tokens.saturating_mul(ms) / done)
+    }
+
     /// Another engine stands behind this id now.
     pub(crate) fn forget(&self) {
         // Relaxed: a hint.
@@ -115,6 +123,13 @@ mod tests {
         near(pace.remaining(80_000, Millis(15_000)), 40_000);
         assert_eq!(pace.remaining(79_000, Millis(20_000)), 1);
         assert_eq!(pace.remaining(0, Millis(15_000)), 0);
+    }
+
+    #[test]
+    fn how_long_work_takes_follows_from_the_rate() {
+        assert_eq!(Pace::new().takes_ms(8_000), None);
+        near(paced().takes_ms(80_000).unwrap(), 10_000);
+        assert_eq!(paced().takes_ms(0), Some(0));
     }
 
     #[test]

@@ -124,6 +124,13 @@ impl Breaker {
             State::Closed { failures } if failures + 1 < BREAKER_FAILURES => {
                 Breaker { state: State::Closed { failures: failures + 1 }, ..self }
             }
+            _ => self.tripped(quiet),
+        }
+    }
+
+    /// It failed as a whole, whatever single requests say. `quiet`: as above.
+    fn tripped(self, quiet: bool) -> Breaker {
+        match self.state {
             State::Closed { .. } if quiet => Breaker { openings: 0, ..self }.opened(),
             State::Closed { .. } | State::HalfOpen { .. } => self.opened(),
             State::Open => self,
@@ -300,6 +307,21 @@ mod tests {
             assert_eq!(open.pause_ms(), if quiet { 1_000 } else { 60_000 });
             closed = Breaker { openings: open.openings.max(7), ..closed };
         }
+    }
+
+    #[test]
+    fn tripping_opens_it_from_any_state_and_what_was_let_through_before_counts_no_more() {
+        let (_, early) = Breaker::NEW.entered().unwrap();
+        let (half, trials) = half_open();
+        for breaker in [Breaker::NEW, half] {
+            let open = breaker.tripped(false);
+            assert_eq!(open.state, State::Open);
+            assert_eq!(open.succeeded(early).failed(trials[0], false), open);
+            assert_eq!(open.tripped(true), open);
+        }
+        let soon = Breaker { state: State::Closed { failures: 0 }, ..half };
+        let pauses = [false, true].map(|quiet| soon.tripped(quiet).pause_ms() / 1_000);
+        assert_eq!(pauses, [2, 1], "a quiet time is honoured");
     }
 
     #[test]

@@ -158,8 +158,14 @@ impl<'s> Exchange<'s> {
         if situation == Situation::NoMemory {
             self.shard.stats.add(Count::BodiesRefused, 1);
         }
+        self.tell(situation, "").await
+    }
+
+    /// The same in an engine's own words, as far as it had any.
+    async fn tell(&mut self, situation: Situation, words: &str) -> Next {
         let head_only = self.head.method_bytes() == b"HEAD";
-        let answer = answer::own(situation, self.api.dialect(), self.request_id.as_str());
+        let id = self.request_id.as_str();
+        let answer = answer::told(situation, self.api.dialect(), id, words);
         self.record.status = answer.status;
         let callers = answer::status::is_callers(answer.status);
         self.record.end = if callers { End::Refused } else { End::OwnAnswer };
@@ -212,6 +218,7 @@ impl<'s> Exchange<'s> {
         match found {
             Found::Reply(held, slot, backend) => self.relay(held, slot, backend, gone).await,
             Found::Answer(situation) => self.answer(situation).await,
+            Found::Told(situation, words) => self.tell(situation, &words).await,
             Found::ClientGone => {
                 self.record.end = End::ClientGone;
                 Next::Close

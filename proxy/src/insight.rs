@@ -137,6 +137,8 @@ pub struct Report {
     pub switched_at: Millis,
     /// The epoch of its breaker that was last told of.
     pub breaker_epoch: u32,
+    /// Why it opened, if not because requests failed one after another.
+    pub breaker_reason: Option<String>,
     /// How often the breaker opened.
     pub breaker_opened: u64,
     /// How often it restarted.

@@ -104,8 +104,33 @@ pub const BREAKER_OPEN_MAX_MS: u64 = 60_000;
 pub const BREAKER_TRIALS: u32 = 3;
 /// The longest `Retry-After` that a broken backend is granted, ms: it must not switch itself off for good.
 pub const RETRY_AFTER_MAX_MS: u64 = 300_000;
-/// Pause before an engine that said "full" is asked again, ms.
+/// Requests without a byte that make a silence a backend's and not a prompt's. Two long prompts may meet by chance.
+pub const WEDGED_REQUESTS_MIN: u32 = 3;
+/// How many times longer silence must last on a backend whose engine says nothing of what it computes: by default ten
+/// minutes, after which the SDKs give up by themselves.
+pub const WEDGED_BLIND_TIMES: u64 = 10;
+/// A prefill is not late before it has taken so many times what it would at the pace learned there: attention makes long
+/// prompts slower by the token than the short ones the pace was learned from, and replies are decoded beside it.
+pub const PREFILL_LATE_TIMES: u64 = 8;
+/// The pace assumed of an engine that has shown none, tokens a second: large models on a CPU prefill this slowly.
+pub const PREFILL_TOKENS_PER_S_MIN: u64 = 50;
+/// How often a request that waits for its first byte looks whether its backend was given up, ms: short beside the minute
+/// that takes, and a thousand waiting requests cost a shard 500 glances a second.
+pub const FIRST_BYTE_LOOK_MS: u64 = 2_000;
+/// Pause before an engine that said "full" is asked again, ms, if it does not ask for longer …
 pub const BUSY_PAUSE_MS: u64 = 100;
+/// … and the longest such pause, ms: what it knows is its queue, and somebody may leave it any moment.
+pub const BUSY_PAUSE_MAX_MS: u64 = 2_000;
+/// Pause before a backend that said "not so many" (429) is asked again for the same request, ms, if it does not say for
+/// how long: quotas are counted by the second at the least.
+pub const RATE_LIMIT_PAUSE_MS: u64 = 1_000;
+/// A reused connection that dies within this long was closed by its engine before the request came, ms: the answer to
+/// bytes on a closed connection takes one round trip.
+pub const STALE_AFTER_SENT_MS: u64 = 1_000;
+/// An engine's error longer than this is not read for what it means, bytes; real ones are a few hundred.
+pub const ENGINE_ERROR_BYTES_MAX: usize = 16 * 1024;
+/// What of an engine's own message is passed on in an error of ours, bytes.
+pub const ENGINE_WORDS_BYTES_MAX: usize = 2 * 1024;
 
 /// Slots of one llama.cpp server that are told apart for pinning; it runs 4 unless told otherwise, and each one is a word
 /// to look at for every request there.

@@ -34,6 +34,10 @@ pub enum Count {
     Retries,
     /// Busy answers of engines.
     BusyAnswers,
+    /// Answers by which engines refused a caller's quota.
+    RateLimited,
+    /// Answers by which engines refused a caller's key.
+    KeysRefused,
     /// Failures of backends before any reply byte went to the client.
     UpstreamFailures,
     /// Requests refused because bodies and replies took all the memory they may.

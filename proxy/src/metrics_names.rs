@@ -101,6 +101,10 @@ pub(crate) const RETRIES: Metric = metric(
 );
 pub(crate) const BUSY_ANSWERS: Metric =
     metric("shearwater_busy_answers", "Busy answers of engines");
+pub(crate) const RATE_LIMITED: Metric =
+    metric("shearwater_rate_limited_answers", "Answers by which engines refused a caller's quota");
+pub(crate) const KEYS_REFUSED: Metric =
+    metric("shearwater_key_refused_answers", "Answers by which engines refused a caller's key");
 pub(crate) const UPSTREAM_FAILURES: Metric = metric(
     "shearwater_upstream_failures",
     "Failures of backends before any reply byte went to the client",

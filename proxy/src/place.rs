@@ -12,7 +12,7 @@ use index::{BackendId, BackendSet, Decision, Nowhere, Reservation};
 use crate::alarm::{Alarm, Raced, race};
 use crate::answer::Situation;
 use crate::clock::{self, Micros};
-use crate::limits::{BUSY_PAUSE_MS, PROMPT_TOO_LARGE_TIMES};
+use crate::limits::PROMPT_TOO_LARGE_TIMES;
 use crate::pins::SlotUse;
 use crate::plan::{self, Plan};
 use crate::published::Phase;
@@ -94,27 +94,50 @@ pub enum Unplaced {
     ClientGone,
 }
 
-/// Backends this request must not go to any more.
+/// Backends this request must not go to: for good, or for a while. It is this request's own, so that no caller's quota or
+/// key is held against another's.
 #[derive(Debug, Default)]
 pub struct Excluded {
-    /// Tried and broken: for good.
-    pub broken: BackendSet,
-    /// Said they were full: for a pause.
-    busy: BackendSet,
-    /// When those may be asked again.
-    busy_until: Micros,
+    for_good: BackendSet,
+    for_now: Vec<Pause>,
+}
+
+/// A backend left alone for a while.
+#[derive(Debug)]
+struct Pause {
+    backend: BackendId,
+    until: Micros,
 }
 
 impl Excluded {
-    /// A backend said it was full: it is left alone for a pause, counted from now.
-    pub fn note_busy(&mut self, backend: BackendId) {
-        self.busy.insert(backend);
-        self.busy_until = Micros(clock::now().0.saturating_add(BUSY_PAUSE_MS * 1000));
+    /// It failed this request, or does not take its key.
+    pub fn for_good(&mut self, backend: BackendId) {
+        self.for_good.insert(backend);
+    }
+
+    /// It asked to be left alone for so long, from now on.
+    pub fn pause(&mut self, backend: BackendId, pause_ms: u64) {
+        let until = Micros(clock::now().0.saturating_add(pause_ms.saturating_mul(1000)));
+        self.for_now.push(Pause { backend, until });
+    }
+
+    /// How long until the first of them may be asked again, ms; `None` if nobody may.
+    fn first_ms(&self) -> Option<u64> {
+        let first = self.for_now.iter().map(|pause| pause.until).min()?;
+        Some(first.since(clock::now()).div_ceil(1000).max(1))
+    }
+
+    /// Takes back those whose pause is over. Only a request that has waited does so: one that goes from backend to backend
+    /// asks each of them once.
+    fn lapse(&mut self, now: Micros) {
+        self.for_now.retain(|pause| now < pause.until);
     }
 
     fn all(&self) -> BackendSet {
-        let mut all = self.broken.clone();
-        all.union(&self.busy);
+        let mut all = self.for_good.clone();
+        for pause in &self.for_now {
+            all.insert(pause.backend);
+        }
         all
     }
 }
@@ -146,11 +169,14 @@ pub async fn place<W: Future<Output = ()>>(
             }
             Err(refused) => refused,
         };
-        if full == Full::Never && excluded.busy.is_empty() {
+        let routing = &shard.shared.config.routing;
+        let left_ms = routing.queue_wait_ms.saturating_sub(*waited_ms);
+        let first_ms = excluded.first_ms();
+        if full == Full::Never && first_ms.is_none_or(|first| first > left_ms) {
+            // Whoever is left says no, and will for longer than this request may wait.
             return Err(Unplaced::Answer(Situation::NoHealthyBackend, decision));
         }
-        let routing = &shard.shared.config.routing;
-        if *waited_ms >= routing.queue_wait_ms {
+        if left_ms == 0 {
             return Err(Unplaced::Answer(Situation::NoRoom, decision));
         }
         let place = match queued.take() {
@@ -163,16 +189,12 @@ pub async fn place<W: Future<Output = ()>>(
                 None => return Err(Unplaced::Answer(Situation::NoRoom, decision)),
             },
         };
-        let mut pause = match full {
-            Full::Never => BUSY_PAUSE_MS,
+        let pause = match full {
             Full::Home => routing.home_wait_ms.saturating_sub(*waited_ms).max(1),
-            Full::Everywhere => routing.queue_wait_ms.saturating_sub(*waited_ms).max(1),
+            Full::Never | Full::Everywhere => left_ms,
         };
-        if !excluded.busy.is_empty() {
-            // Whoever said it was full may be asked again by then, whatever the others do.
-            pause = pause.min(excluded.busy_until.since(clock::now()).div_ceil(1000).max(1));
-        }
-        alarm.set(clock::now().millis(), pause);
+        // Whoever asked for a pause may be asked again after it, whatever the others do.
+        alarm.set(clock::now().millis(), first_ms.map_or(pause, |first| first.min(pause)));
         if race(alarm, gone.as_mut(), pin!(place.ticket.called())).await == Raced::Gone {
             return Err(Unplaced::ClientGone);
         }
@@ -181,9 +203,7 @@ pub async fn place<W: Future<Output = ()>>(
         }
         let now = clock::now();
         *waited_ms = waited_before + now.since(entered) / 1000;
-        if now >= excluded.busy_until {
-            excluded.busy = BackendSet::default();
-        }
+        excluded.lapse(now);
         queued = Some(place);
     }
 }

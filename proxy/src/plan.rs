@@ -38,6 +38,8 @@ pub struct Plan {
     pub tenant: Option<TenantKey>,
     /// Whether it takes a slot; side calls do not.
     pub reserves: bool,
+    /// Whether its body asks an engine to remember something, or could not be read.
+    pub keeps_state: bool,
     /// What may be mended in its body, if anything.
     pub mending: Option<Box<Mending>>,
     /// Its body cannot be looked into, so nothing in it can be mended.
@@ -113,6 +115,7 @@ pub fn plan<'h>(
         }
         Ok(None) => {
             plan.opaque = true;
+            plan.keeps_state = true;
             plan.conversation = conversation_of(views.shared, get, None);
             Ok(())
         }
@@ -175,6 +178,7 @@ fn read_prompt<'h>(
     if shared.pool_of(views.routes, prompt.model.as_deref()).is_none() {
         return Err(Situation::UnknownModel);
     }
+    plan.keeps_state = prompt.keeps_state;
     plan.model = prompt.model.as_deref().map(Into::into);
     plan.mending =
         (repairs != Repairs::default()).then(|| Box::new(Mending { repairs, unpacked: None }));

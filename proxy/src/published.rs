@@ -79,6 +79,7 @@ pub struct Upstream {
     /// Who keeps which of its slots, where that is asked for.
     pub pins: Pins,
     alive_ms: AtomicU64,
+    given_up_ms: AtomicU64,
 }
 
 impl Upstream {
@@ -92,6 +93,7 @@ impl Upstream {
             breaker: Gate::default(),
             pins: Pins::default(),
             alive_ms: AtomicU64::new(0),
+            given_up_ms: AtomicU64::new(0),
         }
     }
 
@@ -111,6 +113,24 @@ impl Upstream {
         // Relaxed: a moment that stands alone.
         let last = self.alive_ms.load(Ordering::Relaxed);
         last != 0 && last.saturating_add(ALIVE_RESOLUTION_MS) >= moment.0
+    }
+
+    /// When a reply byte last arrived, give or take half a second; 0 when none ever did.
+    pub fn heard(&self) -> Millis {
+        // Relaxed: a moment that stands alone.
+        Millis(self.alive_ms.load(Ordering::Relaxed))
+    }
+
+    /// Gives up on every request sent there so far that has had no reply byte.
+    pub fn give_up(&self, now: Millis) {
+        // Relaxed: a moment that stands alone.
+        self.given_up_ms.store(now.0, Ordering::Relaxed);
+    }
+
+    /// Whether a request sent then was given up since.
+    pub fn gave_up_since(&self, sent: Millis) -> bool {
+        // Relaxed: as above.
+        self.given_up_ms.load(Ordering::Relaxed) > sent.0
     }
 
     /// Where to connect to; `None` until its name was resolved.

@@ -181,7 +181,8 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
     /// One read, forwarded. Hands the buffer back.
     async fn step(&mut self, buf: Vec<u8>) -> Result<Vec<u8>, Stop> {
         let read = self.read(buf).await?;
-        self.forward(read).await
+        let buf = self.forward(read).await?;
+        if self.reply.is_cut() { Err(Stop::Broken(End::EngineError)) } else { Ok(buf) }
     }
 
     async fn stopped(self, stop: Stop) -> Relayed {
@@ -222,6 +223,7 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
                 stream_ring::End::Broke | stream_ring::End::Malformed => {
                     self.break_off(End::UpstreamBroke).await
                 }
+                stream_ring::End::Cut => self.break_off(End::EngineError).await,
                 stream_ring::End::ClientLost => self.lost(ClientLost::Gone),
                 stream_ring::End::Left => self.leave_ring().await,
             };
@@ -346,7 +348,8 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         self.ended(end, delimited)
     }
 
-    /// The reply broke after it had begun: tells the client in its dialect and closes.
+    /// The reply broke after it had begun, or its engine broke it off in words its client cannot read: tells the client in
+    /// its dialect and closes.
     async fn break_off(mut self, end: End) -> Relayed {
         let mut tail = Vec::new();
         if self.reply.is_event_stream() && self.may_append(&mut tail) {
@@ -354,7 +357,13 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
             if self.reply.inside_event() {
                 frame.extend_from_slice(b"\n\n");
             }
-            answer::write_broken_frame(&mut frame, self.dialect, self.reply.events());
+            let (dialect, events) = (self.dialect, self.reply.events());
+            if self.reply.is_cut() {
+                let (class, words) = (self.reply.class(), self.reply.error_words());
+                answer::write_error_frame(&mut frame, dialect, events, class, &words);
+            } else {
+                answer::write_broken_frame(&mut frame, dialect, events);
+            }
             self.append(&mut tail, &frame);
             // Whether or not it arrives, the connection ends here.
             let _ = self.send(tail).await;

@@ -5,9 +5,10 @@
 
 use crate::answer::status::{OK, is_success};
 use crate::api::Dialect;
-use crate::classify::{ReplyClass, classify_reply};
+use crate::classify::{ReplyClass, Told, classify_error, classify_reply};
 use crate::http::{ChunkError, ChunkedReader, Fed, ResponseFraming, ResponseHead};
 use crate::limits::{RESPONSE_CHUNKS, USAGE_TAIL_BYTES};
+use crate::published::EngineKind;
 use crate::sse::{self, Scanner};
 use crate::usage::{self, Usage};
 
@@ -46,9 +47,12 @@ enum Content {
 pub struct Reply {
     framing: Framing,
     content: Content,
+    engine: EngineKind,
     dialect: Dialect,
     status: u16,
     done: bool,
+    /// An error of the engine's stands next that its client could not read.
+    cut: bool,
     surplus: bool,
     closed: bool,
     /// Payload of the reads since it was last taken, kept only for clients that cannot be given chunks.
@@ -61,9 +65,11 @@ impl Default for Reply {
         Reply {
             framing: Framing::None,
             content: Content::Document { tail: Vec::new(), bytes: 0 },
+            engine: EngineKind::Unknown,
             dialect: Dialect::Plain,
             status: 0,
             done: true,
+            cut: false,
             surplus: false,
             closed: false,
             payload: None,
@@ -72,9 +78,14 @@ impl Default for Reply {
 }
 
 impl Reply {
-    /// The body announced by `head`. `unwrap_chunks`: the client cannot be given chunks, so payload is kept
-    /// aside for [`Reply::take_payload`].
-    pub fn new(head: &ResponseHead, dialect: Dialect, unwrap_chunks: bool) -> Reply {
+    /// The body announced by `head`, written by `engine`. `unwrap_chunks`: the client cannot be given chunks, so payload
+    /// is kept aside for [`Reply::take_payload`].
+    pub fn new(
+        head: &ResponseHead,
+        engine: EngineKind,
+        dialect: Dialect,
+        unwrap_chunks: bool,
+    ) -> Reply {
         let framing = match head.framing() {
             ResponseFraming::None => Framing::None,
             ResponseFraming::Length(left) => Framing::Length { left },
@@ -92,7 +103,18 @@ impl Reply {
         let unwrap = unwrap_chunks && matches!(framing, Framing::Chunked(_));
         let status = head.status();
         let payload = unwrap.then(Vec::new);
-        Reply { framing, content, dialect, status, done, surplus: false, closed: false, payload }
+        Reply {
+            framing,
+            content,
+            engine,
+            dialect,
+            status,
+            done,
+            cut: false,
+            surplus: false,
+            closed: false,
+            payload,
+        }
     }
 
     /// The same body passed on without the event that tells its usage. Called before anything is read; nothing
@@ -123,25 +145,31 @@ impl Reply {
         between && hiding.went_on()
     }
 
-    /// Takes note of raw bytes as they came. `consumed` of the result belong to this reply.
+    /// Takes note of raw bytes as they came. `consumed` of the result belong to this reply and may be passed on; see
+    /// [`Reply::is_cut`] for when that is less than there is.
     ///
     /// # Errors
     /// When the chunks are malformed.
     pub fn feed(&mut self, raw: &[u8]) -> Result<Fed, ChunkError> {
-        let Reply { framing, content, payload, .. } = self;
+        let Reply { framing, content, payload, cut, .. } = self;
+        if *cut {
+            return Ok(Fed { consumed: 0, done: false });
+        }
         let mut see = |bytes: &[u8]| {
-            content.see(bytes);
+            let back = content.see(bytes);
+            *cut = back > 0;
             if let Some(payload) = payload {
-                payload.extend_from_slice(bytes);
+                payload.extend_from_slice(bytes.get(..bytes.len() - back).unwrap_or_default());
             }
+            back
         };
         let fed = match framing {
             Framing::None => Fed { consumed: 0, done: true },
             Framing::Length { left } => take_length(left, raw, &mut see),
-            Framing::Chunked(reader) => reader.feed(raw, see)?,
+            Framing::Chunked(reader) => reader.feed_until(raw, see)?,
             Framing::UntilClose => {
-                see(raw);
-                Fed { consumed: raw.len(), done: false }
+                let back = see(raw);
+                Fed { consumed: raw.len() - back, done: false }
             }
         };
         self.done = self.done || fed.done;
@@ -161,6 +189,12 @@ impl Reply {
     /// The body is complete.
     pub fn is_done(&self) -> bool {
         self.done
+    }
+
+    /// Whether what comes next is an engine's error that is not in its client's dialect. It is not passed on; ours is to
+    /// be put in its place, and is the end.
+    pub fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// The sender's framing.
@@ -194,8 +228,10 @@ impl Reply {
     /// What the reply means for its backend, as far as it was read.
     pub fn class(&self) -> ReplyClass {
         match &self.content {
-            Content::Events(scanner) => scanner.error().unwrap_or(ReplyClass::Served),
-            Content::Document { tail, .. } => classify_reply(self.status, tail),
+            Content::Events(scanner) => {
+                scanner.error().map_or(ReplyClass::Served, |data| classify_error(self.engine, data))
+            }
+            Content::Document { tail, .. } => classify_reply(self.engine, self.status, tail),
         }
     }
 
@@ -229,6 +265,14 @@ impl Reply {
     /// Whether an error event was seen.
     pub fn had_error(&self) -> bool {
         matches!(&self.content, Content::Events(scanner) if scanner.error().is_some())
+    }
+
+    /// What the error event said to the caller; empty when there was none, or nothing in it.
+    pub fn error_words(&self) -> String {
+        match &self.content {
+            Content::Events(scanner) => Told::of(scanner.error().unwrap_or_default()).message,
+            Content::Document { .. } => String::new(),
+        }
     }
 
     /// Whether the engine gave up on the request and said so in an otherwise proper reply.
@@ -293,20 +337,22 @@ impl Reply {
     }
 }
 
-fn take_length(left: &mut u64, raw: &[u8], see: &mut impl FnMut(&[u8])) -> Fed {
-    let consumed = usize::try_from(*left).unwrap_or(usize::MAX).min(raw.len());
-    see(raw.get(..consumed).unwrap_or_default());
+fn take_length(left: &mut u64, raw: &[u8], see: &mut impl FnMut(&[u8]) -> usize) -> Fed {
+    let mine = usize::try_from(*left).unwrap_or(usize::MAX).min(raw.len());
+    let consumed = mine - see(raw.get(..mine).unwrap_or_default());
     *left -= consumed as u64;
     Fed { consumed, done: *left == 0 }
 }
 
 impl Content {
-    fn see(&mut self, bytes: &[u8]) {
+    /// Returns how many bytes at the end must not be passed on.
+    fn see(&mut self, bytes: &[u8]) -> usize {
         match self {
             Content::Events(scanner) => scanner.feed(bytes),
             Content::Document { tail, bytes: count } => {
                 *count += bytes.len() as u64;
                 keep_tail(tail, bytes);
+                0
             }
         }
     }

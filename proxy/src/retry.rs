@@ -1,12 +1,34 @@
-//! How many retries a shard may spend: a share of its recent requests and a floor.
+//! Which requests may be sent again, and how many a shard may spend on that: a share of its recent requests and a floor.
 //!
-//! Without a bound, a failing fleet would get each request several times over and fail harder.
+//! Without a bound, a failing fleet would get each request several times over and fail harder. What may already have
+//! been carried out is sent again only where carrying it out twice leaves nothing behind but its cost.
 
 use std::cell::Cell;
 
 use index::Millis;
 
+use crate::api::Api;
+use crate::http::Method;
+
 use crate::limits::{RETRY_FLOOR, RETRY_SHARE_PERMILLE};
+
+/// Whether a call may be sent again although an engine may have begun on it. `keeps_state`: its body asks an engine to
+/// remember something, or it could not be read.
+pub fn may_repeat(api: Api, method: &Method, keeps_state: bool) -> bool {
+    match api {
+        // Inference leaves nothing behind but a warmer cache, unless it was asked to.
+        Api::ChatCompletions
+        | Api::Completions
+        | Api::Responses
+        | Api::Messages
+        | Api::Embeddings
+        | Api::Generate
+        | Api::LlamaCompletion => !keeps_state,
+        Api::CountTokens | Api::Tokenize | Api::Models => true,
+        // Files, batches, stored responses, engines' own switches: nobody knows what a call does here.
+        Api::Other => matches!(method, Method::Get | Method::Head | Method::Options),
+    }
+}
 
 /// Half of what was counted is forgotten this often, ms.
 const HALVED_EVERY_MS: u64 = 10_000;
@@ -48,6 +70,22 @@ impl RetryBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_leaves_nothing_behind_may_be_repeated_and_nothing_else() {
+        for api in Api::ALL {
+            let expected = !matches!(api, Api::Other);
+            assert_eq!(may_repeat(api, &Method::Post, false), expected, "{}", api.name());
+            let state = may_repeat(api, &Method::Post, true);
+            assert_eq!(state, expected && !api.reserves_slot(), "{}", api.name());
+        }
+        for method in [Method::Get, Method::Head, Method::Options] {
+            assert!(may_repeat(Api::Other, &method, true));
+        }
+        for method in [Method::Put, Method::Patch, Method::Delete] {
+            assert!(!may_repeat(Api::Other, &method, false));
+        }
+    }
 
     #[test]
     fn retries_end_at_the_floor_plus_a_share_of_requests() {

@@ -1,8 +1,8 @@
 //! The search for a reply: backends are tried until one's reply may go to the client.
 //!
-//! Before the first byte to the client a failure is retried elsewhere, once per backend and within a budget;
-//! a full engine is passed over without thinking worse of it. After the first byte nothing is retried, and
-//! nothing here is called.
+//! Before the first byte to the client a failure is retried elsewhere, once per backend and within a budget, unless the
+//! request may have been carried out and must not be twice. A backend that is full, or refuses this caller's quota or
+//! key, is passed over without thinking worse of it. After the first byte nothing is retried, and nothing here is called.
 
 use std::pin::Pin;
 
@@ -11,45 +11,108 @@ use index::BackendId;
 
 use crate::answer::Situation;
 use crate::breaker::Pass;
-use crate::classify::ReplyClass;
-use crate::clock;
+use crate::classify::{ReplyClass, classify_failure};
+use crate::clock::{self, Micros};
 use crate::edits::Edits;
 use crate::exchange::Exchange;
 use crate::http::{RequestFraming, Version, write_request_head};
-use crate::limits::ATTEMPTS_MAX;
+use crate::limits::{
+    ATTEMPTS_MAX, BUSY_PAUSE_MAX_MS, BUSY_PAUSE_MS, RATE_LIMIT_PAUSE_MS, RETRY_AFTER_MAX_MS,
+};
 use crate::metrics::Count;
 use crate::pins::Wish;
 use crate::place::{Excluded, Placement, Slot, Unplaced, place};
 use crate::plan::{Mending, Plan};
 use crate::published::{EngineKind, Phase, Upstream};
 use crate::record::Note;
+use crate::retry::may_repeat;
 use crate::upstream::{Attempt, Failed, Held, Outgoing};
 
 /// How the search for a reply ended.
 pub(crate) enum Found {
     Reply(Box<Held>, Option<Slot>, BackendId),
     Answer(Situation),
+    /// The engine's own words of an error, told in a stream that has not reached the client.
+    Told(Situation, String),
     ClientGone,
 }
 
 /// What a search has learned so far.
-#[derive(Default)]
 struct Search {
     excluded: Excluded,
+    /// Whether the request may be sent again although an engine may have begun on it.
+    repeatable: bool,
     attempts: u32,
     failed: bool,
-    last: Option<(Box<Held>, BackendId)>,
+    /// Somebody said it was full.
+    busy: bool,
+    /// The error of an engine that is the answer if nothing better comes.
+    last: Option<Kept>,
+}
+
+struct Kept {
+    held: Box<Held>,
+    backend: BackendId,
+    class: ReplyClass,
+    pause_ms: u64,
+}
+
+impl Kept {
+    /// Whether it tells the client more than `other`: a failure most, then the shortest pause, then a refused key.
+    fn outranks(&self, other: &Kept) -> bool {
+        let rank = |kept: &Kept| match kept.class {
+            ReplyClass::Broken => (0, 0),
+            ReplyClass::RateLimited => (1, kept.pause_ms),
+            _ => (2, 0),
+        };
+        rank(self) <= rank(other)
+    }
 }
 
 impl Search {
-    /// Nothing is left to try: an engine's own error if there was one, else ours.
+    fn new(repeatable: bool) -> Search {
+        Search {
+            excluded: Excluded::default(),
+            repeatable,
+            attempts: 0,
+            failed: false,
+            busy: false,
+            last: None,
+        }
+    }
+
+    fn keep(&mut self, kept: Kept) {
+        if self.last.as_ref().is_none_or(|last| kept.outranks(last)) {
+            self.last = Some(kept);
+        }
+    }
+
+    /// Nothing is left to try: an engine's own error if there was one, else ours. That a quota or a key is refused is the
+    /// answer only if everybody says so.
     fn give_up(&mut self, situation: Situation) -> Found {
-        match self.last.take() {
-            Some((held, backend)) => Found::Reply(held, None, backend),
+        let nobody = situation == Situation::NoHealthyBackend;
+        let last = self.last.take().filter(|kept| {
+            kept.class == ReplyClass::Broken || (nobody && !self.busy && !self.failed)
+        });
+        match last {
+            Some(kept) => found(kept.held, None, kept.backend),
             None if self.failed => Found::Answer(Situation::UpstreamFailed),
+            None if nobody && self.busy => Found::Answer(Situation::NoRoom),
             None => Found::Answer(situation),
         }
     }
+}
+
+/// A held reply for the client. An error in a stream that has not begun gets the status it should have had.
+fn found(held: Box<Held>, slot: Option<Slot>, backend: BackendId) -> Found {
+    if !held.reply.had_error() {
+        return Found::Reply(held, slot, backend);
+    }
+    let situation = match held.reply.class() {
+        ReplyClass::CallersFault => Situation::EngineRefused,
+        _ => Situation::UpstreamFailed,
+    };
+    Found::Told(situation, held.reply.error_words())
 }
 
 impl Exchange<'_> {
@@ -60,7 +123,8 @@ impl Exchange<'_> {
         body: &Bytes,
         mut gone: Pin<&mut W>,
     ) -> Found {
-        let mut search = Search::default();
+        let repeatable = may_repeat(self.api, &self.head.method(), plan.keeps_state);
+        let mut search = Search::new(repeatable);
         loop {
             let waited = &mut self.record.waited_ms;
             let alarm = &self.client.alarm;
@@ -96,41 +160,62 @@ impl Exchange<'_> {
         let backend = placement.backend;
         let Some(pass) = self.shard.shared.enter(backend) else {
             // Its breaker opened, or its last trial was taken, while this was decided.
-            search.excluded.note_busy(backend);
+            search.excluded.pause(backend, BUSY_PAUSE_MS);
+            search.busy = true;
             return None;
         };
         if !self.find_slot(plan, &mut placement) {
             // A moment later those on their way to its slots will have arrived.
-            search.excluded.note_busy(backend);
+            search.excluded.pause(backend, BUSY_PAUSE_MS);
+            search.busy = true;
             return None;
         }
         self.note_placed(plan, placement.decision, backend, placement.prompt_tokens);
-        let outgoing = self.outgoing(plan, body, backend, placement.slot.as_ref());
-        let mut attempt = Attempt { shard: self.shard, alarm: &self.client.alarm, gone };
+        let slot = placement.slot.as_ref();
+        let outgoing = self.outgoing(plan, body, backend, slot, search.repeatable);
+        let mut attempt = Attempt::new(self.shard, &self.client.alarm, gone);
+        let began = clock::recent();
         match attempt.run(backend, &outgoing).await {
-            Ok(held) => self.judge(held, placement.slot, pass, search),
+            Ok(held) => self.judge(held, placement.slot, pass, search, began),
             Err(Failed::ClientGone) => Some(Found::ClientGone),
             Err(_) if self.shard.shared.phase() == Phase::Stopping => {
                 // Every deadline was rung: the backend is not to blame.
                 self.to.keep_alive = false;
                 Some(Found::Answer(Situation::Draining))
             }
-            Err(Failed::Exhausted) => Some(Found::Answer(Situation::NoRoom)),
-            Err(Failed::Silent) => {
-                // A long prefill is no failure; on trial silence is no success either.
-                if pass.is_trial() {
-                    pass.failed(clock::now().millis(), 0);
-                }
-                Some(Found::Answer(Situation::FirstByteTimeout))
-            }
-            Err(Failed::Connect | Failed::NoReply | Failed::BadReply) => {
-                self.note_broken(search, pass, 0);
-                if self.may_retry(search) {
-                    return None;
-                }
-                Some(search.give_up(Situation::UpstreamFailed))
-            }
+            Err(failed) => self.judge_failure(failed, pass, search),
         }
+    }
+
+    /// Decides what an attempt without a reply means. `None`: another backend is tried.
+    fn judge_failure(
+        &mut self,
+        failed: Failed,
+        pass: Pass<'_>,
+        search: &mut Search,
+    ) -> Option<Found> {
+        let Some(class) = classify_failure(failed) else {
+            return Some(Found::Answer(Situation::NoRoom));
+        };
+        if failed == Failed::Silent {
+            // A long prefill is no failure; on trial silence is no success either.
+            if pass.is_trial() {
+                pass.failed(clock::now().millis(), 0);
+            }
+            let late = Situation::FirstByteTimeout;
+            let situation = if search.repeatable { late } else { Situation::OutcomeUnknown };
+            return Some(Found::Answer(situation));
+        }
+        // A connection that dies counts against its backend, whatever became of the request.
+        self.note_broken(search, pass, 0);
+        let begun = class == ReplyClass::UnknownOutcome || failed == Failed::BadReply;
+        if begun && !search.repeatable {
+            return Some(Found::Answer(Situation::OutcomeUnknown));
+        }
+        if self.may_retry(search) {
+            return None;
+        }
+        Some(search.give_up(Situation::UpstreamFailed))
     }
 
     /// Decides what a held reply means: it goes to the client, or another backend is tried.
@@ -140,25 +225,19 @@ impl Exchange<'_> {
         slot: Option<Slot>,
         pass: Pass<'_>,
         search: &mut Search,
+        began: Micros,
     ) -> Option<Found> {
         let backend = pass.backend();
         if let Some(slot) = slot.as_ref().filter(|_| held.reply.is_done()) {
             slot.note_whole();
         }
         match held.reply.class() {
-            ReplyClass::Busy => {
-                self.shard.stats.add(Count::BusyAnswers, 1);
-                search.excluded.note_busy(backend);
-                None
-            }
-            ReplyClass::Broken => {
-                self.note_broken(search, pass, retry_after_ms(&held));
-                if self.may_retry(search) {
-                    // Kept without its slot: if nothing better comes, the engine's own words are the answer.
-                    search.last = Some((held, backend));
-                    return None;
-                }
-                Some(Found::Reply(held, slot, backend))
+            class if class.is_refusal() => {
+                self.refused(held, class, pass, search);
+                // What an engine took to say so was waiting, and is bounded as such.
+                self.record.waited_ms += clock::now().since(began) / 1000;
+                (search.attempts >= ATTEMPTS_MAX)
+                    .then(|| search.give_up(Situation::NoHealthyBackend))
             }
             ReplyClass::Served | ReplyClass::CallersFault => {
                 let now = clock::recent().millis();
@@ -166,15 +245,56 @@ impl Exchange<'_> {
                     pass.succeeded(now);
                 }
                 self.shard.shared.note_alive(backend, now);
-                Some(Found::Reply(held, slot, backend))
+                Some(found(held, slot, backend))
+            }
+            // `Broken`; the others are refusals, or never come with a reply.
+            class => {
+                self.note_broken(search, pass, retry_after_ms(&held).unwrap_or(0));
+                if search.repeatable && self.may_retry(search) {
+                    // Kept without its slot: if nothing better comes, the engine's own words are the answer.
+                    search.keep(Kept { held, backend, class, pause_ms: 0 });
+                    return None;
+                }
+                Some(found(held, slot, backend))
             }
         }
+    }
+
+    /// The backend did not begin on this request, and is no worse for it: nothing counts against it, and only this request
+    /// leaves it alone. Full lasts for moments and is asked again soon; a quota lasts as long as it says; a key for good.
+    fn refused(&mut self, held: Box<Held>, class: ReplyClass, pass: Pass<'_>, search: &mut Search) {
+        let backend = pass.backend();
+        self.shard.shared.note_alive(backend, clock::recent().millis());
+        let asked = retry_after_ms(&held);
+        let pause_ms = match class {
+            ReplyClass::KeyRefused => {
+                self.shard.stats.add(Count::KeysRefused, 1);
+                search.attempts += 1;
+                search.excluded.for_good(backend);
+                0
+            }
+            ReplyClass::RateLimited => {
+                self.shard.stats.add(Count::RateLimited, 1);
+                search.attempts += 1;
+                let pause = asked.unwrap_or(RATE_LIMIT_PAUSE_MS).min(RETRY_AFTER_MAX_MS);
+                search.excluded.pause(backend, pause);
+                pause
+            }
+            _ => {
+                self.shard.stats.add(Count::BusyAnswers, 1);
+                let pause = asked.unwrap_or(0).clamp(BUSY_PAUSE_MS, BUSY_PAUSE_MAX_MS);
+                search.excluded.pause(backend, pause);
+                search.busy = true;
+                return;
+            }
+        };
+        search.keep(Kept { held, backend, class, pause_ms });
     }
 
     /// The backend failed this request: it counts against it, and it is not asked again.
     fn note_broken(&self, search: &mut Search, pass: Pass<'_>, retry_after_ms: u64) {
         self.shard.stats.add(Count::UpstreamFailures, 1);
-        search.excluded.broken.insert(pass.backend());
+        search.excluded.for_good(pass.backend());
         pass.failed(clock::now().millis(), retry_after_ms);
         search.failed = true;
     }
@@ -245,6 +365,7 @@ impl Exchange<'_> {
         body: &'b Bytes,
         backend: BackendId,
         slot: Option<&'b Slot>,
+        repeatable: bool,
     ) -> Outgoing<'b> {
         let has_body = self.head.framing() != RequestFraming::None;
         let mut head = Vec::with_capacity(1024);
@@ -274,12 +395,13 @@ impl Exchange<'_> {
             method: self.head.method(),
             dialect: self.api.dialect(),
             unwrap_chunks: self.to.version == Version::Http10,
+            repeatable,
         }
     }
 }
 
-/// How long a broken backend asks to be left alone; 0 when it does not say so in seconds.
-fn retry_after_ms(held: &Held) -> u64 {
-    let seconds = held.head.header("retry-after").and_then(|value| std::str::from_utf8(value).ok());
-    seconds.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0).saturating_mul(1000)
+/// How long an engine asks to be left alone; `None` when it does not say so in seconds.
+fn retry_after_ms(held: &Held) -> Option<u64> {
+    let seconds = std::str::from_utf8(held.head.header("retry-after")?).ok()?;
+    seconds.trim().parse::<u64>().ok().map(|seconds| seconds.saturating_mul(1000))
 }

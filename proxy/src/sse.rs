@@ -1,8 +1,9 @@
 //! Reads server-sent events as they pass: which decide, which end, which fail, which report usage.
 //!
 //! Bytes come cut anywhere. A line that arrives whole is looked at where it lies; only a line cut in two
-//! is put together aside, within a bound. Framing decides where a reply ends; this only classifies.
-//! It never changes, delays or keeps the text of an event; only where one was asked for by us is it hidden (`hiding`).
+//! is put together aside, within a bound. Framing decides where a reply ends; this only reads, and stops before
+//! an engine's error that its client could not read. It never changes or delays an event, and keeps the text of
+//! none but the first error's; only where one was asked for by us is it hidden (`hiding`).
 
 mod hiding;
 
@@ -11,8 +12,7 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 
 use crate::api::Dialect;
-use crate::classify::{ReplyClass, classify_error};
-use crate::limits::{SSE_CARRY_BYTES_MAX, SSE_CARRY_HEAD_BYTES};
+use crate::limits::{ENGINE_ERROR_BYTES_MAX, SSE_CARRY_BYTES_MAX, SSE_CARRY_HEAD_BYTES};
 use crate::usage::{Seen, Usage};
 
 pub(crate) use hiding::Hiding;
@@ -32,7 +32,10 @@ pub struct Scanner {
     decided: bool,
     ended: bool,
     aborted: bool,
-    error: Option<ReplyClass>,
+    /// The data of the first error event.
+    error: Option<Box<[u8]>>,
+    /// The error event just seen is not in the dialect.
+    foreign: bool,
     seen: Seen,
     /// Passes the stream on without its usage, if that was not asked for.
     hiding: Option<Box<Hiding>>,
@@ -45,7 +48,7 @@ struct Keys {
 }
 
 static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
-    abort: Finder::new(b"\"finish_reason\":\"abort\""),
+    abort: Finder::new(b"\"abort\""),
     tokens: [&b"\"usage\""[..], b"\"timings\"", b"\"meta_info\""].map(Finder::new),
 });
 
@@ -78,6 +81,7 @@ impl Scanner {
             ended: false,
             aborted: false,
             error: None,
+            foreign: false,
             seen: Seen::default(),
             hiding: None,
         }
@@ -98,8 +102,11 @@ impl Scanner {
         self.hiding.as_deref_mut()
     }
 
-    /// Looks at the next bytes of the payload.
-    pub fn feed(&mut self, mut bytes: &[u8]) {
+    /// Looks at the next bytes of the payload. Returns how many of them, at their end, must not be passed on: usually
+    /// none; where an error event begins that is not in the dialect, it and what follows. Then nothing more may be fed.
+    pub fn feed(&mut self, all: &[u8]) -> usize {
+        let inside = self.is_inside_event();
+        let mut bytes = all;
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             let (line, rest) = bytes.split_at(end);
             bytes = rest.get(1..).unwrap_or_default();
@@ -109,18 +116,38 @@ impl Scanner {
             }
             if self.carry.is_empty() {
                 self.line(line);
+                if self.foreign {
+                    return self.stop(all, Some(all.len() - rest.len() - line.len()), inside);
+                }
             } else {
                 self.keep(line);
                 let whole = std::mem::take(&mut self.carry);
                 self.line(&whole);
                 self.carry = whole;
                 self.carry.clear();
+                if self.foreign {
+                    return self.stop(all, None, inside);
+                }
             }
         }
         if let Some(hiding) = &mut self.hiding {
             hiding.take_in(bytes);
         }
         self.keep(bytes);
+        0
+    }
+
+    /// Stops before the event under way, whose data line begins at `line` of the bytes just fed, or before them. What of
+    /// the event was fed earlier has been passed on: then the bytes so far end inside an event.
+    #[cold]
+    fn stop(&mut self, all: &[u8], line: Option<usize>, inside: bool) -> usize {
+        let before = all.get(..line.unwrap_or(0)).unwrap_or_default();
+        let blank = |line: &[u8]| memchr::memmem::rfind(before, line).map(|at| at + line.len());
+        let start = blank(b"\n\n").max(blank(b"\n\r\n"));
+        self.inside = start.is_none() && (line.is_none() || inside);
+        self.has_data = false;
+        self.kind = Kind::Unnamed;
+        all.len() - start.unwrap_or(0)
     }
 
     /// Whether an event that says what becomes of the request was seen.
@@ -128,9 +155,9 @@ impl Scanner {
         self.decided
     }
 
-    /// The failure that an event told, if one did.
-    pub fn error(&self) -> Option<ReplyClass> {
-        self.error
+    /// The data of the first event that told of a failure, if one did.
+    pub fn error(&self) -> Option<&[u8]> {
+        self.error.as_deref()
     }
 
     /// Whether the dialect's end was seen. An end may follow an error: it does not mean success.
@@ -201,10 +228,7 @@ impl Scanner {
         }
         match self.kind_of_data(data) {
             Kind::Preamble => {}
-            Kind::Error => {
-                self.decided = true;
-                self.error = self.error.or(Some(classify_error(data)));
-            }
+            Kind::Error => self.take_error(data),
             Kind::End => {
                 self.decided = true;
                 self.ended = true;
@@ -221,6 +245,18 @@ impl Scanner {
             {
                 hiding.hit();
             }
+        }
+    }
+
+    #[cold]
+    fn take_error(&mut self, data: &[u8]) {
+        self.decided = true;
+        if self.error.is_none() {
+            let named = self.kind == Kind::Error;
+            self.foreign = !speaks(self.dialect, named, data);
+            // One too long to be read tells nothing but that it is an error.
+            let kept = if data.len() > ENGINE_ERROR_BYTES_MAX { &[] } else { data };
+            self.error = Some(kept.into());
         }
     }
 
@@ -241,7 +277,33 @@ impl Scanner {
 /// Whether the engine names its own giving up as the reason of the end. Within a string of the reply the quotes would
 /// be escaped.
 pub(crate) fn says_abort(json: &[u8]) -> bool {
-    KEYS.abort.find(json).is_some()
+    KEYS.abort.find_iter(json).any(|at| is_reason(json.get(..at).unwrap_or_default()))
+}
+
+/// Whether what comes behind is the reason of the end: `"finish_reason":` or, on SGLang's own API,
+/// `"finish_reason":{"type":`, whatever white space there is.
+fn is_reason(before: &[u8]) -> bool {
+    let key = |before: &[u8], key: &[u8]| {
+        let before = before.trim_ascii_end().strip_suffix(b":")?;
+        before.trim_ascii_end().strip_suffix(key).map(|rest| rest.trim_ascii_end().len())
+    };
+    let within = key(before, b"\"type\"").and_then(|at| before.get(..at)?.strip_suffix(b"{"));
+    key(within.unwrap_or(before), b"\"finish_reason\"").is_some()
+}
+
+/// Whether clients of the dialect read this error as one. Anthropic's skip events without a name and want the envelope;
+/// those of Responses go by the type and know `response.failed`; those of chat look for `error`.
+fn speaks(dialect: Dialect, named: bool, data: &[u8]) -> bool {
+    let value: serde_json::Value = serde_json::from_slice(data).unwrap_or_default();
+    match dialect {
+        Dialect::Plain => true,
+        Dialect::Chat => value.get("error").is_some(),
+        Dialect::Responses => value.get("type").is_some_and(|kind| kind == "response.failed"),
+        Dialect::Messages => {
+            let envelope = value.get("type").is_some_and(|kind| kind == "error");
+            named && envelope && value.pointer("/error/type").is_some_and(|kind| kind.is_string())
+        }
+    }
 }
 
 fn speaks_of_tokens(data: &[u8]) -> bool {

@@ -17,12 +17,13 @@ use crate::clock::{self, Micros};
 use crate::edits::Edits;
 use crate::http::{Method, ResponseHead};
 use crate::limits::{
-    HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST, RESPONSE_HEAD, SEND_TOGETHER_MAX,
+    FIRST_BYTE_LOOK_MS, HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST, RESPONSE_HEAD,
+    SEND_TOGETHER_MAX, STALE_AFTER_SENT_MS,
 };
 use crate::memory::Charge;
 use crate::metrics::Count;
 use crate::place::Slot;
-use crate::published::Phase;
+use crate::published::{EngineKind, Phase, Upstream};
 use crate::reply::Reply;
 use crate::shard::Shard;
 use crate::socket::Socket;
@@ -46,6 +47,8 @@ pub struct Outgoing<'r> {
     pub slot: Option<&'r Slot>,
     /// The stream's usage was asked for by us: the client is not shown it.
     pub hides_usage: bool,
+    /// It may be sent again although an engine may have begun on it.
+    pub repeatable: bool,
 }
 
 /// A reply held back, its first event seen.
@@ -89,12 +92,16 @@ pub enum Failed {
     Connect,
     /// This process has no descriptor, port or memory left for one; the backend is not to blame.
     Exhausted,
-    /// The connection broke before any byte of a reply.
+    /// The connection broke, or took nothing more, before the whole request was sent: no work was started.
+    Unsent,
+    /// The whole request was sent, and the connection broke before any byte of a reply.
     NoReply,
     /// What came is not HTTP, or broke before it could be committed to.
     BadReply,
     /// Nothing came for as long as a first byte may take.
     Silent,
+    /// Nothing came, and the backend was found to do nothing for anybody.
+    Wedged,
 }
 
 /// Who the attempt is for, and what may end it.
@@ -105,6 +112,16 @@ pub struct Attempt<'a, W> {
     pub alarm: &'a Alarm,
     /// Finishes when the client leaves.
     pub gone: Pin<&'a mut W>,
+    /// Until when a first byte may come, once the request has been sent.
+    wait: Wait,
+}
+
+/// A wait for a first byte.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wait {
+    upstream: Option<&'static Upstream>,
+    sent: Micros,
+    until: Option<Micros>,
 }
 
 impl<W> std::fmt::Debug for Attempt<'_, W> {
@@ -113,12 +130,17 @@ impl<W> std::fmt::Debug for Attempt<'_, W> {
     }
 }
 
-impl<W: Future<Output = ()>> Attempt<'_, W> {
+impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
+    /// An attempt for a client.
+    pub fn new(shard: &'a Rc<Shard>, alarm: &'a Alarm, gone: Pin<&'a mut W>) -> Attempt<'a, W> {
+        Attempt { shard, alarm, gone, wait: Wait::default() }
+    }
+
     /// Sends to `backend` and holds its reply.
     ///
     /// # Errors
-    /// See [`Failed`]. A pooled connection that turns out dead is replaced once, silently: that is no
-    /// failure of the backend.
+    /// See [`Failed`]. A pooled connection that turns out dead is replaced once, silently: that is no failure of the
+    /// backend. What must not be sent twice takes a fresh connection, whose death is never a mere coincidence.
     pub async fn run(
         &mut self,
         backend: BackendId,
@@ -126,17 +148,21 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
     ) -> Result<Box<Held>, Failed> {
         // Read a moment ago, when the backend was chosen; a pooled connection is there at once.
         let placed = clock::recent();
-        if let Some(socket) = self.shard.pools.take(backend, placed.millis()) {
+        if out.repeatable
+            && let Some(socket) = self.shard.pools.take(backend, placed.millis())
+        {
             self.shard.stats.add(Count::UpstreamReused, 1);
             let moments = Moments { connected: Some(placed), ..Moments::default() };
-            match self.exchange(socket, out, moments).await {
-                Err(Failed::NoReply) => self.shard.stats.add(Count::UpstreamStale, 1),
+            match self.exchange(backend, socket, out, moments).await {
+                Err(Failed::NoReply | Failed::Unsent) if was_stale(placed) => {
+                    self.shard.stats.add(Count::UpstreamStale, 1);
+                }
                 ended => return ended,
             }
         }
         let socket = self.connect(backend).await?;
         let moments = Moments { connected: Some(clock::now()), ..Moments::default() };
-        self.exchange(socket, out, moments).await
+        self.exchange(backend, socket, out, moments).await
     }
 
     async fn connect(&mut self, backend: BackendId) -> Result<Socket, Failed> {
@@ -158,6 +184,7 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
 
     async fn exchange(
         &mut self,
+        backend: BackendId,
         socket: Socket,
         out: &Outgoing<'_>,
         mut moments: Moments,
@@ -165,18 +192,25 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         // An engine may answer and close without reading all of the body (413): whatever happened to the
         // sending, what it said is the answer.
         let sent = self.send(&socket, out).await;
-        if sent == Err(Failed::ClientGone) {
-            return Err(Failed::ClientGone);
+        if let Err(failed @ (Failed::ClientGone | Failed::Unsent)) = sent {
+            // An engine that takes nothing more has nothing to say about it either.
+            return Err(failed);
         }
-        moments.sent = Some(clock::now());
-        self.set_alarm(self.shard.shared.config.timeouts.first_byte_ms.unwrap_or(0));
-        let (head, raw) = self.read_head(&socket, out.method).await?;
+        let now = clock::now();
+        moments.sent = Some(now);
+        self.wait(backend, now);
+        let (head, raw) = match self.read_head(&socket, out.method).await {
+            Err(Failed::NoReply) if sent.is_err() => return Err(Failed::Unsent),
+            read => read?,
+        };
         let head_at = clock::now();
         if let Some(slot) = out.slot {
             slot.note_begun();
         }
         moments.reply_head = Some(head_at);
-        let mut reply = Reply::new(&head, out.dialect, out.unwrap_chunks);
+        let engine =
+            self.shard.shared.upstream(backend).map_or(EngineKind::Unknown, Upstream::kind);
+        let mut reply = Reply::new(&head, engine, out.dialect, out.unwrap_chunks);
         if out.hides_usage {
             reply = reply.hiding_usage();
         }
@@ -189,6 +223,33 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
             held.moments.first_byte = Some(if waited { clock::now() } else { head_at });
         }
         Ok(held)
+    }
+
+    /// From now on a first byte is waited for.
+    fn wait(&mut self, backend: BackendId, now: Micros) {
+        let shared = self.shard.shared;
+        let first_byte_ms = shared.config.timeouts.first_byte_ms;
+        let until = first_byte_ms.map(|ms| Micros(now.0.saturating_add(ms.saturating_mul(1000))));
+        self.wait = Wait { upstream: shared.upstream(backend), sent: now, until };
+        self.set_alarm(self.wait.next_look_ms(now));
+    }
+
+    /// The alarm rang: whether to wait on.
+    fn wait_on(&self) -> Result<(), Failed> {
+        let now = clock::now();
+        if self
+            .wait
+            .upstream
+            .is_some_and(|upstream| upstream.gave_up_since(self.wait.sent.millis()))
+        {
+            return Err(Failed::Wedged);
+        }
+        let late = self.wait.until.is_some_and(|until| now >= until);
+        if late || self.shard.shared.phase() == Phase::Stopping {
+            return Err(Failed::Silent);
+        }
+        self.set_alarm(self.wait.next_look_ms(now));
+        Ok(())
     }
 
     async fn send(&mut self, socket: &Socket, out: &Outgoing<'_>) -> Result<(), Failed> {
@@ -220,7 +281,8 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
         match race(self.alarm, self.gone.as_mut(), write).await {
             Raced::Done((Ok(()), _)) => Ok(()),
             Raced::Gone => Err(Failed::ClientGone),
-            Raced::Done((Err(_), _)) | Raced::Late => Err(Failed::NoReply),
+            Raced::Late => Err(Failed::Unsent),
+            Raced::Done((Err(_), _)) => Err(Failed::NoReply),
         }
     }
 
@@ -311,16 +373,33 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
     async fn read_more(&mut self, socket: &Socket, buf: &mut Vec<u8>) -> Result<(), Failed> {
         let room = with_room(std::mem::take(buf));
         let start = room.len();
-        let read = pin!(socket.read(room.slice_mut(start..)));
-        match race(self.alarm, self.gone.as_mut(), read).await {
-            Raced::Gone => Err(Failed::ClientGone),
-            Raced::Late => Err(Failed::Silent),
-            Raced::Done((read, slice)) => {
-                *buf = slice.into_inner();
-                if matches!(read, Ok(count) if count > 0) { Ok(()) } else { Err(Failed::BadReply) }
+        let mut read = pin!(socket.read(room.slice_mut(start..)));
+        loop {
+            match race(self.alarm, self.gone.as_mut(), read.as_mut()).await {
+                Raced::Gone => return Err(Failed::ClientGone),
+                // The read goes on: what comes meanwhile is not lost.
+                Raced::Late => self.wait_on()?,
+                Raced::Done((read, slice)) => {
+                    *buf = slice.into_inner();
+                    let some = matches!(read, Ok(count) if count > 0);
+                    return if some { Ok(()) } else { Err(Failed::BadReply) };
+                }
             }
         }
     }
+}
+
+impl Wait {
+    /// When to look again whether to wait on, ms from `now`.
+    fn next_look_ms(&self, now: Micros) -> u64 {
+        let left = self.until.map_or(u64::MAX, |until| until.since(now).div_ceil(1000));
+        left.clamp(1, FIRST_BYTE_LOOK_MS)
+    }
+}
+
+/// Whether a reused connection died as one does that its engine had closed before: at once. One that dies later had work.
+fn was_stale(sent: Micros) -> bool {
+    clock::now().since(sent) < STALE_AFTER_SENT_MS * 1000
 }
 
 /// Errors of connecting that speak of this process and not of the backend.

@@ -34,6 +34,12 @@ const SCRAPE_INTERVAL_MS: Bound = Bound {
     max: 3_600_000,
     why: "readings cost the engine time, and old ones mislead",
 };
+const WEDGED_AFTER_MS: Bound = Bound {
+    default: 60_000,
+    min: 100,
+    max: 86_400_000,
+    why: "0 is never; too short a time mistakes a stall for death",
+};
 const DECISIONS_MAX: Bound = Bound {
     default: 1_000,
     min: 0,
@@ -50,6 +56,7 @@ pub(super) fn health(mut section: Section<'_>, problems: &mut Vec<Problem>) -> H
         failures_to_down: narrow(s.whole("failures_to_down", Unit::Count, &FAILURES_TO_DOWN)),
         successes_to_up: narrow(s.whole("successes_to_up", Unit::Count, &SUCCESSES_TO_UP)),
         scrape_interval_ms: s.whole("scrape_interval_ms", Unit::Ms, &SCRAPE_INTERVAL_MS),
+        wedged_after_ms: s.unless_zero("wedged_after_ms", Unit::Ms, &WEDGED_AFTER_MS),
     };
     problems.extend(section.finish());
     health

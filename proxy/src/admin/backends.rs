@@ -85,6 +85,7 @@ fn state(
         "breaker": {
             "state": upstream.breaker.look().name(),
             "opened": report.breaker_opened,
+            "reason": report.breaker_reason,
             "failures_in_row": upstream.breaker.look().failures(),
             "tried_in_ms": upstream.breaker.due().map(|due| due.since(now)),
         },

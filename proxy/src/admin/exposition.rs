@@ -58,7 +58,7 @@ impl Collector for Live {
     }
 }
 
-const COUNTS: [(Count, Metric); 18] = [
+const COUNTS: [(Count, Metric); 20] = [
     (Count::Accepted, names::CONNECTIONS_ACCEPTED),
     (Count::ConnectionsRefused, names::CONNECTIONS_REFUSED),
     (Count::Closed, names::CONNECTIONS_CLOSED),
@@ -70,6 +70,8 @@ const COUNTS: [(Count, Metric); 18] = [
     (Count::UpstreamStale, names::UPSTREAM_STALE),
     (Count::Retries, names::RETRIES),
     (Count::BusyAnswers, names::BUSY_ANSWERS),
+    (Count::RateLimited, names::RATE_LIMITED),
+    (Count::KeysRefused, names::KEYS_REFUSED),
     (Count::UpstreamFailures, names::UPSTREAM_FAILURES),
     (Count::BodiesRefused, names::BODIES_REFUSED),
     (Count::BytesDown, names::REPLY_BYTES),

@@ -1,7 +1,8 @@
 //! What the proxy answers by itself, in the caller's dialect and in the words each client handles best.
 //!
 //! One table says what each situation comes to; no status is decided anywhere else. An answer says what to
-//! do next and never carries prompt text, an engine's address or a byte the client sent.
+//! do next and never carries prompt text, an engine's address or a byte the client sent; an engine's own words of an
+//! error it carries only to the caller they were meant for.
 
 mod frames;
 pub mod status;
@@ -9,8 +10,9 @@ mod table;
 
 use crate::api::Dialect;
 use crate::http::{Downstream, write_own_response};
+use crate::limits::ENGINE_WORDS_BYTES_MAX;
 
-pub use frames::{keepalive, write_broken_frame};
+pub use frames::{keepalive, write_broken_frame, write_error_frame};
 pub use table::Situation;
 
 /// An answer, ready to be written.
@@ -61,6 +63,11 @@ pub fn hex(number: u64) -> [u8; 16] {
 
 /// The answer to `situation` for a caller that speaks `dialect`.
 pub fn own(situation: Situation, dialect: Dialect, request_id: &str) -> Answer {
+    told(situation, dialect, request_id, "")
+}
+
+/// The same in an engine's own words, as far as it had any.
+pub fn told(situation: Situation, dialect: Dialect, request_id: &str, words: &str) -> Answer {
     let row = situation.row();
     let status = row.status(dialect);
     let mut headers = vec![
@@ -78,7 +85,8 @@ pub fn own(situation: Situation, dialect: Dialect, request_id: &str) -> Answer {
         None if !row.may_mend => headers.push(("x-should-retry", "false".to_string())),
         None => {}
     }
-    Answer { status, headers, body: body_of(row, dialect, request_id) }
+    let message = if words.is_empty() { row.message } else { clipped(words) };
+    Answer { status, headers, body: body_of(row, message, dialect, request_id) }
 }
 
 impl Answer {
@@ -90,16 +98,24 @@ impl Answer {
     }
 }
 
-fn body_of(row: &table::Row, dialect: Dialect, request_id: &str) -> Vec<u8> {
+/// As much of an engine's words as is passed on.
+fn clipped(words: &str) -> &str {
+    let end = (0..=words.len().min(ENGINE_WORDS_BYTES_MAX)).rev();
+    words
+        .get(..end.into_iter().find(|at| words.is_char_boundary(*at)).unwrap_or(0))
+        .unwrap_or_default()
+}
+
+fn body_of(row: &table::Row, message: &str, dialect: Dialect, request_id: &str) -> Vec<u8> {
     let body = match dialect {
         Dialect::Messages => serde_json::json!({
             "type": "error",
-            "error": { "type": row.anthropic_type, "message": row.message },
+            "error": { "type": row.anthropic_type, "message": message },
             "request_id": request_id,
         }),
         Dialect::Chat | Dialect::Responses | Dialect::Plain => serde_json::json!({
             "error": {
-                "message": row.message,
+                "message": message,
                 "type": row.openai_type,
                 "param": null,
                 "code": row.code,

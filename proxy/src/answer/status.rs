@@ -4,6 +4,10 @@
 pub const OK: u16 = 200;
 /// The request is malformed.
 pub const BAD_REQUEST: u16 = 400;
+/// Without a key, or with one that is not taken.
+pub const UNAUTHORIZED: u16 = 401;
+/// Not with this key.
+pub const FORBIDDEN: u16 = 403;
 /// There is no such thing.
 pub const NOT_FOUND: u16 = 404;
 /// Not with this method.

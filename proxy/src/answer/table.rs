@@ -52,6 +52,10 @@ pub enum Situation {
     UpstreamFailed,
     /// No byte of a reply came in time.
     FirstByteTimeout,
+    /// A request that must not be sent twice was sent, and nobody knows whether it was carried out.
+    OutcomeUnknown,
+    /// An engine finds the request at fault, and says so where a status was no longer possible.
+    EngineRefused,
 }
 
 /// What a situation comes to.
@@ -189,9 +193,21 @@ const UPSTREAM_FAILED: Row =
 const FIRST_BYTE_TIMEOUT: Row =
     failure(GATEWAY_TIMEOUT, "upstream_timeout", "The backend did not answer in time.");
 
+const OUTCOME_UNKNOWN: Row = Row {
+    // A client that repeats it by itself may have it done twice.
+    may_mend: false,
+    ..failure(
+        BAD_GATEWAY,
+        "outcome_unknown",
+        "The backend broke off without an answer. The request may have been carried out: look before repeating it.",
+    )
+};
+const ENGINE_REFUSED: Row =
+    mistake(BAD_REQUEST, "engine_refused", "The engine does not accept the request.");
+
 impl Situation {
     /// All of them, for tests and metrics.
-    pub const ALL: [Situation; 19] = [
+    pub const ALL: [Situation; 21] = [
         Situation::NoRoom,
         Situation::NoMemory,
         Situation::NoHealthyBackend,
@@ -211,6 +227,8 @@ impl Situation {
         Situation::UnsupportedVersion,
         Situation::UpstreamFailed,
         Situation::FirstByteTimeout,
+        Situation::OutcomeUnknown,
+        Situation::EngineRefused,
     ];
 
     /// What it comes to.
@@ -235,6 +253,8 @@ impl Situation {
             Situation::UnsupportedVersion => &UNSUPPORTED_VERSION,
             Situation::UpstreamFailed => &UPSTREAM_FAILED,
             Situation::FirstByteTimeout => &FIRST_BYTE_TIMEOUT,
+            Situation::OutcomeUnknown => &OUTCOME_UNKNOWN,
+            Situation::EngineRefused => &ENGINE_REFUSED,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::status::OVERLOADED;
 use super::*;
+use crate::classify::ReplyClass;
 use crate::http::Version;
 
 const DIALECTS: [Dialect; 4] =
@@ -38,6 +39,8 @@ fn every_situation_has_the_status_each_client_handles_best() {
         (S::UnsupportedVersion, 505, 505, 505),
         (S::UpstreamFailed, 502, 502, 502),
         (S::FirstByteTimeout, 504, 504, 504),
+        (S::OutcomeUnknown, 502, 502, 502),
+        (S::EngineRefused, 400, 400, 400),
     ];
     assert_eq!(expected.len(), S::ALL.len());
     for (situation, chat, responses, messages) in expected {
@@ -80,7 +83,9 @@ fn a_busy_answer_says_when_to_come_back_and_a_hopeless_one_says_not_to() {
         let busy = answer.status == OVERLOADED;
         assert_eq!(seconds.is_some(), busy, "{situation:?}");
         assert!(seconds.is_none_or(|s| (1..60).contains(&s)), "{situation:?}");
-        let hopeless = answer.status < 500 || matches!(answer.status, 501 | 505);
+        let hopeless = answer.status < 500
+            || matches!(answer.status, 501 | 505)
+            || situation == Situation::OutcomeUnknown;
         assert_eq!(header(&answer, "x-should-retry") == Some("false"), hopeless, "{situation:?}");
     }
 }
@@ -91,6 +96,18 @@ fn no_code_makes_codex_give_up_on_what_may_mend() {
         let code = situation.row().code;
         assert!(!["server_is_overloaded", "slow_down", "context_length_exceeded"].contains(&code));
         assert_ne!(own(situation, Dialect::Responses, "r").status, 429);
+    }
+}
+
+#[test]
+fn an_engines_words_take_the_place_of_ours_within_a_bound() {
+    let words = "ä".repeat(ENGINE_WORDS_BYTES_MAX);
+    for dialect in DIALECTS {
+        let answer = told(Situation::EngineRefused, dialect, "req_1", "no such tool");
+        assert_eq!(json(&answer)["error"]["message"], "no such tool");
+        let long = json(&told(Situation::EngineRefused, dialect, "req_1", &words));
+        let message = long["error"]["message"].as_str().unwrap();
+        assert!(message.len() == ENGINE_WORDS_BYTES_MAX && words.starts_with(message));
     }
 }
 
@@ -107,6 +124,34 @@ fn a_broken_frame_is_one_event_with_valid_json_and_no_end_marker() {
         if dialect == Dialect::Responses {
             assert_eq!(json["sequence_number"], 9);
             assert_eq!(json["response"]["error"]["code"], "upstream_error");
+        }
+    }
+}
+
+#[test]
+fn an_engines_error_is_told_in_each_dialects_own_frame() {
+    let cases = [
+        (ReplyClass::Busy, "overloaded_error", "backends_busy"),
+        (ReplyClass::RateLimited, "rate_limit_error", "rate_limit_exceeded"),
+        (ReplyClass::CallersFault, "invalid_request_error", "invalid_prompt"),
+        (ReplyClass::Broken, "api_error", "upstream_error"),
+    ];
+    for (class, anthropic, code) in cases {
+        for dialect in DIALECTS {
+            let mut out = Vec::new();
+            write_error_frame(&mut out, dialect, 3, class, "it said \"no\"\n");
+            let text = String::from_utf8(out).unwrap();
+            assert!(text.ends_with("\n\n") && text.matches("\n\n").count() == 1, "{text}");
+            let data = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+            let json: serde_json::Value = serde_json::from_str(data).unwrap();
+            let error = json.pointer("/response/error").unwrap_or(&json["error"]);
+            assert_eq!(error["message"], "it said \"no\"\n");
+            if dialect == Dialect::Messages {
+                assert_eq!((&json["type"], &error["type"]), (&"error".into(), &anthropic.into()));
+                assert!(text.starts_with("event: error\n"));
+            } else {
+                assert_eq!(error["code"], code);
+            }
         }
     }
 }

@@ -79,10 +79,25 @@ impl Gate {
     }
 
     fn failed(&self, ticket: Ticket, backend: &Backend, now: Millis, retry_after_ms: u64) {
+        self.open(backend, now, retry_after_ms, |breaker, quiet| breaker.failed(ticket, quiet));
+    }
+
+    /// The backend failed as a whole: nothing more is let through until its pause is over.
+    pub fn trip(&self, backend: &Backend, now: Millis) {
+        self.open(backend, now, 0, Breaker::tripped);
+    }
+
+    fn open(
+        &self,
+        backend: &Backend,
+        now: Millis,
+        retry_after_ms: u64,
+        step: impl Fn(Breaker, bool) -> Breaker,
+    ) {
         let (before, after) = self.change(backend, |breaker| {
             let closed = self.moment_of(breaker);
             let quiet = closed.is_some_and(|closed| now.since(closed) >= BREAKER_OPEN_MAX_MS);
-            breaker.failed(ticket, quiet)
+            step(breaker, quiet)
         });
         if before.epoch != after.epoch {
             let pause = after.pause_ms().max(retry_after_ms.min(RETRY_AFTER_MAX_MS));
@@ -245,6 +260,23 @@ mod tests {
             open(&gate, backend, Millis(10), asked);
             assert_eq!(gate.due(), Some(Millis(10 + pause)), "asked for {asked}");
         }
+    }
+
+    #[test]
+    fn tripping_takes_a_backend_out_at_once_and_trials_bring_it_back() {
+        let fleet = fleet();
+        let (gate, backend) = (Gate::default(), fleet.backend(FIRST));
+        let early = gate.enter(FIRST, backend).unwrap();
+        gate.trip(backend, Millis(500));
+        assert!(backend.admits().is_err() && gate.enter(FIRST, backend).is_none());
+        assert_eq!(gate.due(), Some(Millis(500 + BREAKER_OPEN_FIRST_MS)));
+        early.succeeded(Millis(600));
+        assert!(backend.admits().is_err(), "what came late says nothing");
+        gate.half_open(backend);
+        for _ in 0..BREAKER_TRIALS {
+            gate.enter(FIRST, backend).unwrap().succeeded(Millis(2_000));
+        }
+        assert!(backend.admits().is_ok());
     }
 
     #[test]

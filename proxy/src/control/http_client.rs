@@ -9,6 +9,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ pub enum FetchError {
     Refused,
     /// No connection for another reason.
     Unreachable(String),
-    /// Not answered within this many ms.
+    /// Connected, and not answered within this many ms.
     TimedOut(u64),
     /// Something answered, and it was no HTTP or was cut short.
     Broken(String),
@@ -112,10 +113,16 @@ pub struct Target<'t> {
 /// See [`FetchError`]; a reply with an error status is none.
 pub async fn get(target: Target<'_>, path: &str) -> Result<Reply, FetchError> {
     let address = target.address.ok_or(FetchError::Unresolved)?;
-    let asking = target.line.ask(address, target.authority, path);
+    let connected = AtomicBool::new(false);
+    let asking = target.line.ask(address, target.authority, path, &connected);
     match tokio::time::timeout(Duration::from_millis(target.timeout_ms), asking).await {
         Ok(result) => result,
-        Err(_) => Err(FetchError::TimedOut(target.timeout_ms)),
+        // Relaxed: written by the same task.
+        Err(_) if connected.load(Ordering::Relaxed) => Err(FetchError::TimedOut(target.timeout_ms)),
+        Err(_) => {
+            let why = format!("no connection within {} ms", target.timeout_ms);
+            Err(FetchError::Unreachable(why))
+        }
     }
 }
 
@@ -133,14 +140,26 @@ impl Line {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(open);
     }
 
-    async fn ask(&self, at: SocketAddr, authority: &str, path: &str) -> Result<Reply, FetchError> {
+    async fn ask(
+        &self,
+        at: SocketAddr,
+        authority: &str,
+        path: &str,
+        connected: &AtomicBool,
+    ) -> Result<Reply, FetchError> {
         if let Some(open) = self.take() {
+            // Relaxed: read by the same task.
+            connected.store(true, Ordering::Relaxed);
             // The engine may have closed it after its last answer; a fresh one then tells.
             if let Ok(reply) = self.ask_over(open, authority, path).await {
                 return Ok(reply);
             }
         }
+        // Relaxed: as above.
+        connected.store(false, Ordering::Relaxed);
         let stream = TcpStream::connect(at).await.map_err(not_connected)?;
+        // Relaxed: as above.
+        connected.store(true, Ordering::Relaxed);
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(broken)?;
         let open = Open { sender, connection: Box::pin(connection) };
         self.ask_over(open, authority, path).await

@@ -77,6 +77,8 @@ pub(crate) struct Slots {
     pub(crate) held_tokens: u64,
     /// Tokens that busy slots hold.
     pub(crate) busy_tokens: u64,
+    /// Tokens that busy slots have computed of their prompts and replies.
+    pub(crate) computed_tokens: u64,
     /// The highest task number seen; it only grows while the server lives.
     pub(crate) last_task: Option<u64>,
 }
@@ -96,6 +98,9 @@ pub(crate) fn slots(body: &[u8]) -> Option<Slots> {
             slots.busy = slots.busy.saturating_add(1);
             let tokens = prompt.saturating_add(decoded.unwrap_or(0));
             slots.busy_tokens = slots.busy_tokens.saturating_add(tokens);
+            let computed = number("n_prompt_tokens_processed").unwrap_or(0);
+            slots.computed_tokens =
+                slots.computed_tokens.saturating_add(computed.saturating_add(decoded.unwrap_or(0)));
         }
         slots.last_task = slots.last_task.max(number("id_task"));
     }
@@ -132,8 +137,12 @@ impl Slots {
             value: task as f64,
             slack: TASK_SLACK,
         });
+        // As above.
+        #[allow(clippy::cast_precision_loss)]
+        let progress = Some(self.computed_tokens as f64);
         Reading {
             computing: self.computing.clone(),
+            progress,
             running: Some(self.busy),
             waiting: Some(0),
             kv_usage_permille: usage.and_then(permille),

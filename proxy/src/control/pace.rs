@@ -49,6 +49,7 @@ mod tests {
 
     fn rules() -> Health {
         Health {
+            wedged_after_ms: None,
             interval_ms: 2_000,
             timeout_ms: 5_000,
             failures_to_down: 3,

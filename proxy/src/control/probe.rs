@@ -17,8 +17,10 @@ pub(crate) enum Sign {
     NotReady(String),
     /// Nothing listens.
     Refused,
-    /// No answer in time, or none that could be read.
+    /// It took the connection, and no answer came in time, or none that could be read.
     Silent(String),
+    /// No connection could be made.
+    Unreachable(String),
 }
 
 impl Sign {
@@ -26,7 +28,7 @@ impl Sign {
     pub(crate) fn complaint(&self) -> Option<String> {
         match self {
             Sign::Alive => None,
-            Sign::NotReady(why) | Sign::Silent(why) => Some(why.clone()),
+            Sign::NotReady(why) | Sign::Silent(why) | Sign::Unreachable(why) => Some(why.clone()),
             Sign::Refused => Some(FetchError::Refused.to_string()),
         }
     }
@@ -36,6 +38,9 @@ impl From<FetchError> for Sign {
     fn from(error: FetchError) -> Sign {
         match error {
             FetchError::Refused => Sign::Refused,
+            FetchError::Unresolved | FetchError::Unreachable(_) => {
+                Sign::Unreachable(error.to_string())
+            }
             other => Sign::Silent(other.to_string()),
         }
     }
@@ -79,6 +84,17 @@ fn detail(reply: &Reply) -> String {
     message.map(|text| format!(": {}", super::http_client::clipped(text))).unwrap_or_default()
 }
 
+/// What the requests of a backend say of it, beside its probes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// Nothing.
+    Quiet,
+    /// It has prompts to prefill, and may still be at it.
+    Prefilling,
+    /// Reply bytes arrived since the last probe.
+    Flowing,
+}
+
 /// A change of health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -118,13 +134,14 @@ impl Vitals {
         if self.up { self.misses > 0 } else { self.hits > 0 }
     }
 
-    /// Takes in an answer. `flowing` says that reply bytes arrived since the last question: then silence
-    /// means busy. A refused connection or a plain "no" is never excused.
-    pub(crate) fn note(&mut self, sign: &Sign, flowing: bool, rules: &Health) -> Option<Change> {
-        match sign {
-            Sign::Alive => self.hit(rules),
-            Sign::Silent(_) if flowing => None,
-            Sign::Silent(_) | Sign::NotReady(_) | Sign::Refused => {
+    /// Takes in an answer. While reply bytes arrive, silence means busy; during a long prefill it does where the
+    /// connection at least was taken. A refused connection or a plain "no" is never excused.
+    pub(crate) fn note(&mut self, sign: &Sign, traffic: Traffic, rules: &Health) -> Option<Change> {
+        match (sign, traffic) {
+            (Sign::Alive, _) => self.hit(rules),
+            (Sign::Silent(_), Traffic::Flowing | Traffic::Prefilling)
+            | (Sign::Unreachable(_), Traffic::Flowing) => None,
+            _ => {
                 self.refused |= *sign == Sign::Refused;
                 self.miss(rules)
             }
@@ -166,6 +183,7 @@ mod tests {
             failures_to_down: 3,
             successes_to_up: 2,
             scrape_interval_ms: 1_000,
+            wedged_after_ms: None,
         }
     }
 
@@ -176,11 +194,11 @@ mod tests {
     #[test]
     fn one_miss_takes_nothing_down_and_the_third_does() {
         let mut vitals = Vitals::default();
-        assert_eq!(vitals.note(&silent(), false, &rules()), None);
+        assert_eq!(vitals.note(&silent(), Traffic::Quiet, &rules()), None);
         assert!(vitals.undecided());
-        assert_eq!(vitals.note(&Sign::Alive, false, &rules()), None);
+        assert_eq!(vitals.note(&Sign::Alive, Traffic::Quiet, &rules()), None);
         for expected in [None, None, Some(Change::Down)] {
-            assert_eq!(vitals.note(&silent(), false, &rules()), expected);
+            assert_eq!(vitals.note(&silent(), Traffic::Quiet, &rules()), expected);
         }
         assert!(!vitals.up());
     }
@@ -189,20 +207,32 @@ mod tests {
     fn silence_is_excused_while_replies_flow() {
         let mut vitals = Vitals::default();
         for _ in 0..100 {
-            assert_eq!(vitals.note(&silent(), true, &rules()), None);
+            assert_eq!(vitals.note(&silent(), Traffic::Flowing, &rules()), None);
         }
         assert!(vitals.up());
+    }
+
+    #[test]
+    fn silence_is_excused_during_a_long_prefill_and_a_machine_that_is_gone_is_not() {
+        let mut vitals = Vitals::default();
+        for _ in 0..100 {
+            assert_eq!(vitals.note(&silent(), Traffic::Prefilling, &rules()), None);
+        }
+        let gone = Sign::Unreachable("no connection".into());
+        for expected in [None, None, Some(Change::Down)] {
+            assert_eq!(vitals.note(&gone, Traffic::Prefilling, &rules()), expected);
+        }
     }
 
     #[test]
     fn a_refused_connection_is_not_excused_and_means_another_process_afterwards() {
         let mut vitals = Vitals::default();
         for expected in [None, None, Some(Change::Down)] {
-            assert_eq!(vitals.note(&Sign::Refused, true, &rules()), expected);
+            assert_eq!(vitals.note(&Sign::Refused, Traffic::Flowing, &rules()), expected);
         }
-        assert_eq!(vitals.note(&Sign::Alive, false, &rules()), None);
+        assert_eq!(vitals.note(&Sign::Alive, Traffic::Quiet, &rules()), None);
         assert_eq!(
-            vitals.note(&Sign::Alive, false, &rules()),
+            vitals.note(&Sign::Alive, Traffic::Quiet, &rules()),
             Some(Change::Up { was_refused: true })
         );
     }
@@ -211,13 +241,13 @@ mod tests {
     fn one_good_answer_among_bad_ones_does_not_bring_it_back() {
         let mut vitals = Vitals::default();
         for _ in 0..3 {
-            vitals.note(&Sign::NotReady("loading".into()), false, &rules());
+            vitals.note(&Sign::NotReady("loading".into()), Traffic::Quiet, &rules());
         }
-        vitals.note(&Sign::Alive, false, &rules());
-        vitals.note(&silent(), false, &rules());
-        assert_eq!(vitals.note(&Sign::Alive, false, &rules()), None);
+        vitals.note(&Sign::Alive, Traffic::Quiet, &rules());
+        vitals.note(&silent(), Traffic::Quiet, &rules());
+        assert_eq!(vitals.note(&Sign::Alive, Traffic::Quiet, &rules()), None);
         assert_eq!(
-            vitals.note(&Sign::Alive, false, &rules()),
+            vitals.note(&Sign::Alive, Traffic::Quiet, &rules()),
             Some(Change::Up { was_refused: false })
         );
     }

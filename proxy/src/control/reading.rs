@@ -19,6 +19,8 @@ pub struct Reading {
     pub waiting: Option<u32>,
     /// Of each of its slots whether it computes; empty where it does not say.
     pub computing: Vec<bool>,
+    /// A number that changes whenever it computes, and only then; compared with itself only.
+    pub progress: Option<f64>,
     /// KV pool in use, in thousandths.
     pub kv_usage_permille: Option<u32>,
     /// It answers, and would not serve: weights are unloaded.

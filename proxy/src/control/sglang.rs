@@ -25,6 +25,8 @@ pub(crate) fn loads(body: &[u8]) -> Option<Reading> {
         kv_tokens: sum("max_total_num_tokens").and_then(count).filter(|tokens| *tokens > 0),
         running: sum("num_running_reqs").and_then(narrow),
         waiting: sum("num_waiting_reqs").and_then(narrow),
+        progress: sum("num_used_tokens")
+            .map(|used| used + counters.iter().filter_map(|key| sum(key)).sum::<f64>()),
         kv_usage_permille: usage.and_then(permille),
         signs: Signs {
             counters: counters

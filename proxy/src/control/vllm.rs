@@ -18,6 +18,8 @@ pub(crate) fn read(metrics: &str) -> Reading {
         page_tokens: seen.page_tokens,
         running: seen.running.and_then(narrow),
         waiting: seen.waiting.and_then(narrow),
+        // Prompt tokens are counted when their prefill ends; until then the pool fills chunk by chunk.
+        progress: seen.prompt_tokens.map(|prompt| prompt + seen.generated_tokens + seen.usage_sum),
         kv_usage_permille: seen.usage().and_then(permille),
         asleep: seen.asleep,
         signs: Signs {
@@ -43,6 +45,7 @@ struct Seen {
     usage_sum: f64,
     usage_ranks: f64,
     prompt_tokens: Option<f64>,
+    generated_tokens: f64,
     asleep: bool,
 }
 
@@ -53,6 +56,7 @@ impl Seen {
             "vllm:num_requests_running" => add(&mut self.running, sample.value),
             "vllm:num_requests_waiting" => add(&mut self.waiting, sample.value),
             "vllm:prompt_tokens_total" => add(&mut self.prompt_tokens, sample.value),
+            "vllm:generation_tokens_total" => self.generated_tokens += sample.value,
             // The second is the name before 0.10; no version shows both.
             "vllm:kv_cache_usage_perc" | "vllm:gpu_cache_usage_perc" => {
                 self.usage_sum += sample.value;

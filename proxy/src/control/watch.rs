@@ -5,6 +5,7 @@
 //! next decision reads.
 
 mod numbers;
+mod stillness;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use tokio::sync::Notify;
 use super::detect::detect;
 use super::http_client::{Line, Target};
 use super::pace::Pace;
-use super::probe::{Change, Sign, Vitals, probe};
+use super::probe::{Change, Sign, Traffic, Vitals, probe};
 use super::reading::{Reading, Signs};
 use super::resolve;
 use super::scrape::Scraper;
@@ -26,6 +27,7 @@ use crate::clock;
 use crate::insight::{BackendInsight, Insight, Report};
 use crate::limits::{MODELS_INTERVAL_MS, REFUSED_PAUSE_MS, RESOLVE_INTERVAL_MS, TOGETHER_DIVISOR};
 use crate::published::{EngineKind, Published, Upstream};
+use stillness::{Look, Stillness, honest_ms};
 
 /// When each thing is next due.
 #[derive(Debug, Default)]
@@ -51,6 +53,9 @@ pub(super) struct Watch {
     limits: Option<Limits>,
     asleep: bool,
     probed_at: Millis,
+    /// The engine's own measure of what it has computed, while it can be read.
+    progress_seen: Option<f64>,
+    stillness: Stillness,
     due: Due,
     pace: Pace,
     line: &'static Line,
@@ -78,6 +83,8 @@ impl Watch {
             limits: None,
             asleep: false,
             probed_at: Millis(0),
+            progress_seen: None,
+            stillness: Stillness::default(),
             due: Due::default(),
             pace: Pace::new(id.index(), shared.upstreams.len(), &shared.config.health),
             // As long as the process, like everything its task works on.
@@ -145,6 +152,7 @@ impl Watch {
     async fn step(&mut self) {
         let rules = self.rules();
         self.look_at_breaker();
+        self.look_at_traffic();
         if self.is_named() && self.due.resolve <= now() {
             self.resolve().await;
         }
@@ -232,7 +240,7 @@ impl Watch {
             self.due.probe = self.after(rules.interval_ms);
             return;
         }
-        let flowing = self.upstream.was_alive_since(self.probed_at);
+        let traffic = self.traffic();
         let sign = match self.upstream.kind() {
             EngineKind::Unknown => self.detect().await,
             kind => probe(self.target(), kind).await,
@@ -244,7 +252,7 @@ impl Watch {
             sign
         };
         self.probed_at = asked;
-        self.take_sign(&sign, flowing, asked);
+        self.take_sign(&sign, traffic, asked);
         // Silence took its time already.
         let quick = self.vitals.undecided() && !matches!(sign, Sign::Silent(_));
         self.due.probe = if quick {
@@ -267,7 +275,7 @@ impl Watch {
         found.sign
     }
 
-    fn take_sign(&mut self, sign: &Sign, flowing: bool, asked: Millis) {
+    fn take_sign(&mut self, sign: &Sign, traffic: Traffic, asked: Millis) {
         let complaint = sign.complaint();
         self.report(|report| match &complaint {
             None => {
@@ -276,7 +284,7 @@ impl Watch {
             }
             Some(why) => report.probe.failed(now(), why),
         });
-        match self.vitals.note(sign, flowing, self.rules()) {
+        match self.vitals.note(sign, traffic, self.rules()) {
             Some(Change::Down) => {
                 if self.settings.kind == Kind::Auto && *sign == Sign::Refused {
                     // Whatever comes back there may be another engine.
@@ -324,6 +332,58 @@ impl Watch {
         self.progress.changed();
     }
 
+    // --- Traffic ---
+
+    fn look(&self) -> Look {
+        let backend = self.backend();
+        Look {
+            requests: backend.slots.in_flight().0,
+            requests_max: backend.limits().requests_max,
+            uncached_tokens: backend.load.uncached_tokens(),
+            heard: self.upstream.heard(),
+            progress: self.progress_seen,
+            honest_ms: honest_ms(&backend.load),
+            on_trial: matches!(self.upstream.breaker.look().state, State::HalfOpen { .. }),
+        }
+    }
+
+    fn traffic(&mut self) -> Traffic {
+        let look = self.look();
+        let still_ms = self.stillness.note(&look, now());
+        if self.upstream.was_alive_since(self.probed_at) {
+            Traffic::Flowing
+        } else if look.excuses(still_ms) {
+            Traffic::Prefilling
+        } else {
+            Traffic::Quiet
+        }
+    }
+
+    /// An engine that has requests and does nothing has failed them, though it never says so.
+    fn look_at_traffic(&mut self) {
+        let look = self.look();
+        let still_ms = self.stillness.note(&look, now());
+        let Some(after_ms) = self.rules().wedged_after_ms else { return };
+        let open = self.upstream.breaker.look().state == State::Open;
+        if open || !look.is_wedged(still_ms, after_ms) {
+            return;
+        }
+        let seen = if look.progress.is_some() { ", and it computes nothing" } else { "" };
+        let why = format!(
+            "it is wedged: {} requests wait for {} tokens of prefill, not a byte came for {} s{seen}",
+            look.requests,
+            look.uncached_tokens,
+            still_ms / 1_000,
+        );
+        self.stillness = Stillness::default();
+        // The breaker first, so that none of those who wait there is sent there again.
+        self.upstream.breaker.trip(self.backend(), now());
+        self.upstream.give_up(now());
+        self.say(Level::Warn, why.clone());
+        self.report(|report| report.breaker_reason = Some(why));
+        self.look_at_breaker();
+    }
+
     fn look_at_breaker(&mut self) {
         let breaker = self.upstream.breaker.look();
         let opened = breaker.state == State::Open;
@@ -331,6 +391,9 @@ impl Watch {
             let seen = std::mem::replace(&mut report.breaker_epoch, breaker.epoch);
             if opened && seen != breaker.epoch {
                 report.breaker_opened = report.breaker_opened.saturating_add(1);
+            }
+            if matches!(breaker.state, State::Closed { .. }) && seen != breaker.epoch {
+                report.breaker_reason = None;
             }
             seen
         });

@@ -99,13 +99,32 @@ impl ChunkedReader {
         input: &[u8],
         mut payload: impl FnMut(&[u8]),
     ) -> Result<Fed, ChunkError> {
+        self.feed_until(input, |run| {
+            payload(run);
+            0
+        })
+    }
+
+    /// As [`ChunkedReader::feed`], until `payload` gives back bytes from the end of its run: then those were not consumed,
+    /// and the reader stands before them.
+    ///
+    /// # Errors
+    /// As [`ChunkedReader::feed`].
+    pub fn feed_until(
+        &mut self,
+        input: &[u8],
+        mut payload: impl FnMut(&[u8]) -> usize,
+    ) -> Result<Fed, ChunkError> {
         let mut rest = input;
         while let [byte, after @ ..] = rest {
             match self.state {
                 State::Payload => {
                     let (run, after) = rest.split_at_checked(self.run_in(rest)).unwrap_or_default();
-                    self.take_payload(run.len());
-                    payload(run);
+                    let back = payload(run).min(run.len());
+                    self.take_payload(run.len() - back);
+                    if back > 0 {
+                        return Ok(Fed { consumed: input.len() - after.len() - back, done: false });
+                    }
                     rest = after;
                 }
                 State::Done => break,

@@ -43,6 +43,8 @@ names! {
     Metadata = "metadata",
     PreviousResponseId = "previous_response_id",
     Conversation = "conversation",
+    Store = "store",
+    Background = "background",
     LoraPath = "lora_path",
     CacheSalt = "cache_salt",
     ChatTemplate = "chat_template",
@@ -163,6 +165,14 @@ impl<'t, 'a> Fields<'t, 'a> {
             Some(conversation.get("id").unwrap_or(conversation))
         })?;
         id.text()?.to_str()
+    }
+
+    /// Whether serving it twice would leave more behind than serving it once.
+    pub(super) fn keeps_state(&self) -> bool {
+        let continues = [Name::PreviousResponseId, Name::Conversation];
+        self.is_true(Name::Store)
+            || self.is_true(Name::Background)
+            || continues.into_iter().any(|name| self.get(name).is_some())
     }
 
     /// The session part of `metadata.user_id`, which is JSON inside a string, or (older) `…_session_<id>`.

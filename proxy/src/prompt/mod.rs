@@ -72,6 +72,8 @@ pub struct Prompt<'a> {
     pub user_session: Option<Cow<'a, str>>,
     /// `previous_response_id`, or a `conversation` id: only the backend that holds that state can continue it.
     pub previous_response: Option<Cow<'a, str>>,
+    /// Whether an engine is asked to remember it, or to go on from what it remembers: a stored or background response.
+    pub keeps_state: bool,
     /// Tools, messages and items rendered.
     pub parts: u32,
     /// Images, audio and files among them; each costs tokens that its canonical bytes do not show.
@@ -157,6 +159,7 @@ pub fn read_and_mend<'a>(
         prompt_cache_key,
         user_session: fields.user_session(),
         previous_response: fields.previous_response(),
+        keeps_state: fields.keeps_state(),
         parts: writer.parts,
         media: writer.media,
         canonical_bytes: writer.bytes,

@@ -1,6 +1,8 @@
 //! Tests of the scanner: every cut of a stream, and a naive reader beside it.
 
 use super::*;
+use crate::classify::{ReplyClass, classify_error};
+use crate::published::EngineKind;
 
 const CHAT: &str = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"say data: [DONE]\\n\"}}]}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":4}}\n\ndata: [DONE]\n\n";
 const MESSAGES: &str = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"cache_read_input_tokens\":13,\"input_tokens\":1}}}\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\nevent: content_block_delta\ndata: {\"type\":\"content_block_delta\"}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":2}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
@@ -9,13 +11,19 @@ const RESPONSES: &str = "event: response.created\ndata: {\"type\":\"response.cre
 fn scan(dialect: Dialect, pieces: &[&[u8]]) -> Scanner {
     let mut scanner = Scanner::new(dialect);
     for piece in pieces {
-        scanner.feed(piece);
+        if scanner.feed(piece) > 0 {
+            break;
+        }
     }
     scanner
 }
 
+fn error(s: &Scanner) -> Option<ReplyClass> {
+    s.error().map(|data| classify_error(EngineKind::Unknown, data))
+}
+
 fn verdict(s: &Scanner) -> (bool, bool, Option<ReplyClass>, u64, bool, Option<Usage>) {
-    (s.is_decided(), s.has_ended(), s.error(), s.events(), s.is_inside_event(), s.usage())
+    (s.is_decided(), s.has_ended(), error(s), s.events(), s.is_inside_event(), s.usage())
 }
 
 #[test]
@@ -63,17 +71,17 @@ fn comments_pings_and_preambles_decide_nothing() {
 #[test]
 fn a_full_engine_that_says_so_in_a_200_is_busy() {
     let sglang = "data: {\"error\":{\"object\":\"error\",\"message\":\"The request queue is full.\",\"type\":\"SERVICE_UNAVAILABLE\",\"param\":null,\"code\":503}}\n\ndata: [DONE]\n\n";
-    assert_eq!(scan(Dialect::Chat, &[sglang.as_bytes()]).error(), Some(ReplyClass::Busy));
+    assert_eq!(error(&scan(Dialect::Chat, &[sglang.as_bytes()])), Some(ReplyClass::Busy));
     let messages = "event: message_start\ndata: {\"type\":\"message_start\"}\n\nevent: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"x\"}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
     let scanner = scan(Dialect::Messages, &[messages.as_bytes()]);
-    assert_eq!(scanner.error(), Some(ReplyClass::Busy));
+    assert_eq!(error(&scanner), Some(ReplyClass::Busy));
 }
 
 #[test]
 fn an_error_object_without_a_name_is_an_error_in_every_dialect() {
     let bare = b"data: {\"error\":{\"code\":500,\"message\":\"Context size has been exceeded.\",\"type\":\"server_error\"}}\n\n";
     for dialect in [Dialect::Chat, Dialect::Responses, Dialect::Messages, Dialect::Plain] {
-        assert_eq!(scan(dialect, &[bare]).error(), Some(ReplyClass::Busy), "{dialect:?}");
+        assert_eq!(error(&scan(dialect, &[bare])), Some(ReplyClass::Busy), "{dialect:?}");
     }
 }
 
@@ -161,4 +169,74 @@ fn an_event_too_long_to_hold_back_goes_on_whatever_it_says() {
         passed(&[long.as_bytes(), CHAT.as_bytes()]).0.len(),
         long.len() + passed(&[CHAT.as_bytes()]).0.len()
     );
+}
+
+#[test]
+fn an_engine_gives_up_in_several_spellings_and_nobody_else_does() {
+    for json in [
+        r#"{"finish_reason":"abort"}"#,
+        r#"{"finish_reason" : "abort"}"#,
+        r#"{"text":"","meta_info":{"finish_reason":{"type":"abort","message":"x","status_code":503}}}"#,
+        r#"{"meta_info": {"finish_reason": { "type": "abort", "message": "x"}}}"#,
+        r#"{"token":"abort","finish_reason":"abort"}"#,
+    ] {
+        assert!(says_abort(json.as_bytes()), "{json}");
+    }
+    for json in [
+        r#"{"finish_reason":"stop","token":"abort"}"#,
+        r#"{"content":"\"finish_reason\":\"abort\""}"#,
+        r#"{"type":"abort"}"#,
+        r#"{"tool":{"type":"abort"},"finish_reason":{"type":"stop"}}"#,
+        r#""abort""#,
+    ] {
+        assert!(!says_abort(json.as_bytes()), "{json}");
+    }
+}
+
+#[test]
+fn it_stops_before_an_error_that_is_not_in_the_dialect_wherever_the_stream_is_cut() {
+    let bare = "event: error\ndata: {\"code\":500,\"message\":\"x\",\"type\":\"server_error\"}\n\ndata: [DONE]\n\n";
+    for blank in ["\n\n", "\r\n\r\n"] {
+        let before = format!("event: word\ndata: {{\"type\":\"word\"}}{blank}");
+        let stream = format!("{before}{bare}");
+        for dialect in [Dialect::Chat, Dialect::Messages, Dialect::Responses] {
+            for cut in 0..stream.len() {
+                let mut scanner = Scanner::new(dialect);
+                let (mut passed, mut fed) = (0, 0);
+                for piece in [&stream.as_bytes()[..cut], &stream.as_bytes()[cut..]] {
+                    fed += piece.len();
+                    let back = scanner.feed(piece);
+                    passed = fed - back;
+                    if back > 0 {
+                        break;
+                    }
+                }
+                // What went out before the cut cannot be taken back, nor a blank line that the cut parted.
+                let (least, most) = (before.len().min(cut), before.len().max(cut));
+                assert!((least..=most).contains(&passed), "{dialect:?} cut at {cut}: {passed}");
+                assert!(scanner.error().is_some());
+                let broken = passed != before.len();
+                assert_eq!(scanner.is_inside_event(), broken, "{dialect:?} cut at {cut}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_error_in_its_dialect_is_passed_on_whole() {
+    let chat = "data: {\"error\":{\"message\":\"x\"}}\n\ndata: [DONE]\n\n";
+    let messages =
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"t\",\"message\":\"x\"}}\n\n";
+    let responses = "data: {\"type\":\"response.failed\",\"response\":{\"error\":{}}}\n\n";
+    let plain = "event: error\ndata: nothing that could be read\n\n";
+    for (dialect, stream) in [
+        (Dialect::Chat, chat),
+        (Dialect::Messages, messages),
+        (Dialect::Responses, responses),
+        (Dialect::Plain, plain),
+    ] {
+        let mut scanner = Scanner::new(dialect);
+        assert_eq!(scanner.feed(stream.as_bytes()), 0, "{dialect:?}");
+        assert!(scanner.error().is_some());
+    }
 }

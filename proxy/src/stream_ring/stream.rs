@@ -44,6 +44,8 @@ pub enum End {
     Broke,
     /// Its chunks are malformed.
     Malformed,
+    /// An error of the engine's comes next that must be told in other words.
+    Cut,
     /// The client is gone.
     ClientLost,
     /// Something is to be hidden in what was read last: that was not sent, and the session goes on from there.
@@ -214,6 +216,8 @@ impl Stream {
         }
         if self.reply.is_done() {
             self.end_with(End::Over);
+        } else if self.reply.is_cut() {
+            self.end_with(End::Cut);
         }
         !waits && sent > 0
     }

@@ -16,6 +16,7 @@ use crate::api::Dialect;
 use crate::http::{Method, ResponseHead};
 use crate::limits::{RESPONSE_HEAD, STREAM_BACKLOG_MAX, STREAM_BUFFER_BYTES};
 use crate::memory::{Allowance, Budget, Charge};
+use crate::published::EngineKind;
 
 const HEAD: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -76,7 +77,7 @@ impl Line {
             idle_ms: 1000,
             stall_ms: 1000,
         };
-        ring.start(course, prepared(Reply::new(&head, Dialect::Chat, false)))
+        ring.start(course, prepared(Reply::new(&head, EngineKind::Unknown, Dialect::Chat, false)))
     }
 }
 

@@ -394,3 +394,21 @@ fn reader_and_naive_twin_agree_on_damaged_bodies() {
 fn completes(body: &[u8], more: &[u8]) -> bool {
     matches!(read_naively(&[body, more].concat()), Ok(Some(_)))
 }
+
+#[test]
+fn bytes_given_back_are_not_consumed_and_stand_next() {
+    let mut reader = ChunkedReader::new(REQUEST_CHUNKS);
+    let body = b"3\r\nabc\r\n5\r\ndefgh\r\n0\r\n\r\n";
+    let mut seen = Vec::new();
+    let fed = reader
+        .feed_until(body, |run| {
+            seen.push(run.to_vec());
+            if run == b"defgh" { 4 } else { 0 }
+        })
+        .unwrap();
+    assert_eq!((fed.consumed, fed.done), (b"3\r\nabc\r\n5\r\nd".len(), false));
+    assert_eq!(seen, [b"abc".to_vec(), b"defgh".to_vec()]);
+    assert_eq!(reader.payload_left_in_chunk(), Some(4));
+    let rest = reader.feed(&body[fed.consumed..], |run| seen.push(run.to_vec())).unwrap();
+    assert!(rest.done && seen[2] == b"efgh");
+}

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,6 +18,7 @@ pub struct Script {
     /// Where it listens.
     pub addr: SocketAddr,
     requests: Arc<Mutex<Vec<Vec<u8>>>>,
+    deaf: Arc<AtomicBool>,
     accepting: JoinHandle<()>,
 }
 
@@ -43,14 +45,17 @@ impl Script {
         let seen = Arc::clone(&requests);
         let serve = Arc::new(serve);
         let numbers = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let deaf = Arc::new(AtomicBool::new(false));
+        let to_probes = Arc::clone(&deaf);
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (requests, serve, numbers) =
                     (Arc::clone(&seen), Arc::clone(&serve), Arc::clone(&numbers));
+                let to_probes = Arc::clone(&to_probes);
                 tokio::spawn(async move {
                     let mut conn = Conn { stream, buffer: Vec::new(), requests, number: 0 };
                     if conn.is_probe().await {
-                        return conn.answer_probes().await;
+                        return conn.answer_probes(&to_probes).await;
                     }
                     // Relaxed is enough for a count; tests use it to tell connections apart.
                     conn.number = numbers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -58,7 +63,7 @@ impl Script {
                 });
             }
         });
-        Script { addr, requests, accepting }
+        Script { addr, requests, deaf, accepting }
     }
 
     /// A backend that answers every request with the same bytes and keeps its connections.
@@ -73,6 +78,12 @@ impl Script {
             }
         })
         .await
+    }
+
+    /// From now on it takes the connections of probes and answers none of them, or does again.
+    pub fn deafen(&self, deaf: bool) {
+        // Relaxed: a switch that stands alone.
+        self.deaf.store(deaf, Ordering::Relaxed);
     }
 
     /// Its address as the configuration takes it.
@@ -119,8 +130,12 @@ impl Conn {
         self.buffer.starts_with(b"GET ")
     }
 
-    async fn answer_probes(&mut self) {
+    async fn answer_probes(&mut self, deaf: &AtomicBool) {
         loop {
+            // Relaxed: a switch that stands alone.
+            if deaf.load(Ordering::Relaxed) {
+                self.buffer.clear();
+            }
             while let Some(length) = whole_message(&self.buffer) {
                 let path = self.buffer.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
                 // vLLM's liveness; everything else is unknown here.

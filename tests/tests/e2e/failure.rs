@@ -1,7 +1,10 @@
 //! Failures before the first byte are retried where that is safe; busy is not broken.
 
+use std::sync::Arc;
+
 use serde_json::json;
-use tests::harness::{Conn, Proxy, Script, eventually};
+use tests::harness::{Conn, Proxy, Script, eventually, settled};
+use tokio::sync::Notify;
 
 use crate::{chat, chat_stream, ok_json};
 
@@ -148,4 +151,40 @@ async fn nobody_left_is_said_so() {
     let reply = proxy.client().await.ask("/v1/chat/completions", &chat("hi")).await;
     assert!([502, 503].contains(&reply.status), "{}", reply.status);
     assert!(reply.json()["error"]["code"].is_string());
+}
+
+#[tokio::test]
+async fn a_health_endpoint_that_a_long_prefill_stalls_is_no_death_and_one_that_idleness_stalls_is()
+{
+    let go = Arc::new(Notify::new());
+    let told = Arc::clone(&go);
+    let script = Script::start(move |mut conn: Conn| {
+        let told = Arc::clone(&told);
+        async move {
+            while conn.request().await.is_some() {
+                told.notified().await;
+                conn.send(ok_json("{}").as_bytes()).await;
+            }
+        }
+    })
+    .await;
+    let settings = "[health]\ninterval_ms = 50\ntimeout_ms = 50\nfailures_to_down = 2\n";
+    let proxy = Proxy::start(&[script.url()], settings);
+    let mut client = proxy.client().await;
+    // A prompt whose prefill takes minutes where nobody knows better.
+    client.post("/v1/chat/completions", &chat(&"word ".repeat(20_000))).await;
+    eventually("it is being prefilled", || proxy.in_flight(0) == 1).await;
+    script.deafen(true);
+    settled("a dozen probes went unanswered", async || {
+        let all = proxy.admin_json("/admin/backends").await;
+        let failures = all["backends"][0]["signals"]["probe"]["failures_in_row"].as_u64();
+        failures.filter(|count| *count >= 12)
+    })
+    .await;
+    assert!(proxy.admits(0), "it is busy");
+    go.notify_one();
+    assert_eq!(client.reply().await.status, 200);
+    eventually("without work, silence is death", || !proxy.admits(0)).await;
+    script.deafen(false);
+    eventually("it is back", || proxy.admits(0)).await;
 }

@@ -8,6 +8,7 @@ mod leaving;
 mod limits;
 mod memory;
 mod repairs;
+mod retry;
 mod streaming;
 
 use serde_json::{Value, json};

@@ -1,8 +1,10 @@
 //! Events go through one by one, as they come, and break off in the caller's dialect.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use tests::harness::{Client, Conn, Proxy, Script};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::chat_stream;
 
@@ -187,4 +189,106 @@ async fn a_reply_its_engine_aborted_is_passed_on_and_not_called_complete() {
     // Its end was a proper one: both connections go on.
     let second = client.ask("/v1/chat/completions", &chat_stream("hi")).await;
     assert!(second.complete && second.text().ends_with("data: [DONE]\n\n"), "{}", second.text());
+}
+
+const LLAMA_ERROR: &str = r#"{"code":500,"message":"Compute error.","type":"server_error"}"#;
+
+/// What a client gets whose engine says a word, and then this.
+async fn after_a_word(path: &str, error: &str) -> String {
+    let (error, go) = (error.to_owned(), Arc::new(Notify::new()));
+    let told = Arc::clone(&go);
+    let script = Script::start(move |mut conn| {
+        let (error, told) = (error.clone(), Arc::clone(&told));
+        async move {
+            conn.request().await.expect("a request");
+            conn.stream_head().await;
+            conn.event("event: word\ndata: {\"type\":\"word\",\"choices\":[]}").await;
+            // The error comes to a stream that has begun.
+            told.notified().await;
+            conn.event(&format!("event: last\ndata: {{\"type\":\"last\"}}\n\n{error}")).await;
+            conn.event("data: [DONE]").await;
+            conn.end().await;
+        }
+    })
+    .await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = proxy.client().await;
+    client.post(path, &chat_stream("hi")).await;
+    client.sees("\"word\"").await;
+    go.notify_one();
+    let reply = client.reply().await;
+    proxy.idle().await;
+    assert!(reply.complete, "framed to its end: {}", reply.text());
+    assert!(
+        reply.text().contains("event: last\ndata: {\"type\":\"last\"}\n\n"),
+        "what was well said stays"
+    );
+    reply.text()
+}
+
+#[tokio::test]
+async fn an_engines_error_in_the_wrong_words_is_put_right_in_each_dialect() {
+    let bare = format!("event: error\ndata: {LLAMA_ERROR}");
+    let unnamed = format!("data: {{\"error\":{LLAMA_ERROR}}}");
+    let nameless =
+        "data: {\"type\":\"error\",\"error\":{\"type\":\"x\",\"message\":\"Compute error.\"}}";
+    for error in [&bare, &unnamed, nameless] {
+        let text = after_a_word("/v1/messages", error).await;
+        assert!(text.contains("\n\nevent: error\ndata: {\"type\":\"error\""), "{text}");
+        assert_eq!(
+            last_data(&text)["error"],
+            json!({ "type": "api_error", "message": "Compute error." })
+        );
+        assert_eq!(text.matches("Compute error.").count(), 1, "{text}");
+        let text = after_a_word("/v1/responses", error).await;
+        assert!(text.contains("\n\nevent: response.failed\ndata: "), "{text}");
+        assert_eq!(last_data(&text)["response"]["error"]["message"], "Compute error.");
+        assert_eq!(text.matches("Compute error.").count(), 1, "{text}");
+    }
+    let text = after_a_word("/v1/chat/completions", &bare).await;
+    assert_eq!(last_data(&text)["error"]["message"], "Compute error.");
+    assert!(!text.contains("event: error") && !text.contains("[DONE]"), "{text}");
+}
+
+#[tokio::test]
+async fn an_engines_error_in_the_right_words_is_passed_on_as_it_came() {
+    let enveloped = format!("data: {{\"error\":{LLAMA_ERROR}}}");
+    let named = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"internal_error\",\"message\":\"x\"}}";
+    let failed =
+        "event: response.failed\ndata: {\"type\":\"response.failed\",\"response\":{\"error\":{}}}";
+    for (path, error) in [
+        ("/v1/chat/completions", enveloped.as_str()),
+        ("/v1/messages", named),
+        ("/v1/responses", failed),
+    ] {
+        let text = after_a_word(path, error).await;
+        assert!(text.ends_with(&format!("\n\n{error}\n\ndata: [DONE]\n\n")), "{path}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_in_the_wrong_words_is_put_right_for_a_client_of_http_1_0_too() {
+    let go = Arc::new(Notify::new());
+    let told = Arc::clone(&go);
+    let script = Script::start(move |mut conn| {
+        let told = Arc::clone(&told);
+        async move {
+            conn.request().await.expect("a request");
+            conn.stream_head().await;
+            conn.event("event: word\ndata: {\"type\":\"word\"}").await;
+            told.notified().await;
+            conn.event(&format!("data: {{\"error\":{LLAMA_ERROR}}}")).await;
+            conn.end().await;
+        }
+    })
+    .await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = Client::connect(proxy.listen).await;
+    let body = chat_stream("hi").to_string();
+    let head = format!("POST /v1/messages HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+    client.send(&[head.as_bytes(), body.as_bytes()].concat()).await;
+    client.sees("\"word\"").await;
+    go.notify_one();
+    let text = client.until_closed().await;
+    assert!(text.ends_with("\n\nevent: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"Compute error.\"}}\n\n"), "{text}");
 }

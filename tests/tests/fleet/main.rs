@@ -18,6 +18,7 @@ mod secrets;
 mod sessions;
 mod spelling;
 mod takeover;
+mod wedged;
 
 /// Not a test of its own: the binary starts itself again with this one to have the proxy as a process.
 #[test]

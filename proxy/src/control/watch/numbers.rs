@@ -38,6 +38,7 @@ impl Watch {
         if failures == STALE_AFTER_FAILURES {
             self.backend().set_queue_depth(0);
             self.backend().set_kv_usage_permille(0);
+            self.progress_seen = None;
             self.say(Level::Warn, format!("its own numbers cannot be read: {why}"));
         }
     }
@@ -53,6 +54,7 @@ impl Watch {
         self.backend().set_queue_depth(reading.waiting.unwrap_or(0));
         self.backend().set_kv_usage_permille(reading.kv_usage_permille.unwrap_or(0));
         self.asleep = reading.asleep;
+        self.progress_seen = reading.progress;
         self.report(|report| report.reading = reading);
     }
 
