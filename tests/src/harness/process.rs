@@ -38,21 +38,24 @@ impl Process {
     /// Starts a proxy from this text of a configuration file. `{folder}` in it stands for a folder of the process's
     /// own. `test` names the test of this binary that calls [`serve_if_told`].
     pub async fn start(test: &str, text: &str) -> Process {
-        let name = format!("shearwater-test-{}-{:016x}", std::process::id(), fastrand::u64(..));
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir(&folder).expect("a folder");
-        let config = folder.join("shearwater.toml");
-        let text = text.replace("{folder}", &folder.to_string_lossy());
-        fs::write(&config, text).expect("a file");
+        let (folder, config) = folder_with(text);
+        let mut command = Command::new(std::env::current_exe().expect("this binary"));
+        command.args([test, "--exact", "--nocapture"]).env(SERVE, &config);
+        Process::spawned(command, folder).await
+    }
+
+    /// The same with a program that was built as it is shipped.
+    pub async fn of_program(program: &Path, text: &str) -> Process {
+        let (folder, config) = folder_with(text);
+        let mut command = Command::new(program);
+        command.arg("--config").arg(&config);
+        Process::spawned(command, folder).await
+    }
+
+    async fn spawned(mut command: Command, folder: PathBuf) -> Process {
         let stream = |name: &str| Stdio::from(File::create(folder.join(name)).expect("a file"));
-        let child = Command::new(std::env::current_exe().expect("this binary"))
-            .args([test, "--exact", "--nocapture"])
-            .env(SERVE, &config)
-            .stdin(Stdio::null())
-            .stdout(stream("stdout"))
-            .stderr(stream("stderr"))
-            .spawn()
-            .expect("it starts");
+        command.stdin(Stdio::null()).stdout(stream("stdout")).stderr(stream("stderr"));
+        let child = command.spawn().expect("it starts");
         let (listen, admin) = announced(&folder).await;
         Process { child, folder, listen, admin }
     }
@@ -98,6 +101,17 @@ impl Drop for Process {
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// A folder of a process's own with its configuration, and that file.
+fn folder_with(text: &str) -> (PathBuf, PathBuf) {
+    let name = format!("shearwater-test-{}-{:016x}", std::process::id(), fastrand::u64(..));
+    let folder = std::env::temp_dir().join(name);
+    fs::create_dir(&folder).expect("a folder");
+    let config = folder.join("shearwater.toml");
+    let text = text.replace("{folder}", &folder.to_string_lossy());
+    fs::write(&config, text).expect("a file");
+    (folder, config)
 }
 
 /// The addresses it says it listens on.
