@@ -293,6 +293,19 @@ async fn a_broken_engine_answers_500() {
 }
 
 #[tokio::test]
+async fn a_reply_in_one_piece_is_cut_short_of_its_length_and_streams_are_not() {
+    let engine = with(Persona::Vllm, Faults { cut_whole: true, ..Faults::default() });
+    let mut client = Client::connect(engine.addr()).await;
+    client.send("POST", CHAT, &chat("hi")).await;
+    let length: usize =
+        client.head().await.unwrap().get("content-length").unwrap().parse().unwrap();
+    let Broken::Closed(body) = client.end().await else { panic!("it is closed in good order") };
+    assert_eq!(body.len(), length / 2);
+    let reply = post(&engine, CHAT, &chat_stream("hi")).await;
+    assert_eq!(reply.events().last().unwrap().data, "[DONE]");
+}
+
+#[tokio::test]
 async fn a_rate_limit_says_when_to_come_again_if_it_is_told_to() {
     for (persona, wait_s) in [(Persona::LlamaCpp, Some(7)), (Persona::Vllm, None)] {
         let rate_limited = Some(RateLimit { retry_after_s: wait_s });

@@ -48,6 +48,8 @@ pub struct RateLimit {
 pub struct Faults {
     /// Streams are cut.
     pub cut: Option<Cut>,
+    /// Replies in one piece break off in the middle, short of the length their head tells.
+    pub cut_whole: bool,
     /// Streams stop after so many events and stay open, silent.
     pub stall_after_events: Option<u32>,
     /// Nothing listens: connections are refused. Open ones live on.
@@ -82,6 +84,7 @@ impl Default for Faults {
     fn default() -> Self {
         Self {
             cut: None,
+            cut_whole: false,
             stall_after_events: None,
             refuse: false,
             reset_on_accept: false,

@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     KeyRefused,
     /// Its streams are cut.
     Cut(CutHow),
+    /// Its replies in one piece are cut.
+    CutWhole,
     /// Its streams stop and stay open.
     Stalled,
     /// It resets new connections.
@@ -35,7 +37,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 14] = [
+    pub(crate) const ALL: [Fault; 15] = [
         Fault::Killed,
         Fault::Hung,
         Fault::Restarted,
@@ -46,6 +48,7 @@ impl Fault {
         Fault::Cut(CutHow::Close),
         Fault::Cut(CutHow::Reset),
         Fault::Cut(CutHow::InsideEvent),
+        Fault::CutWhole,
         Fault::Stalled,
         Fault::ResetOnAccept,
         Fault::Refusing,
@@ -70,6 +73,7 @@ impl Fault {
             Fault::Cut(how) => {
                 Faults { cut: Some(Cut { after_events: 3, how, times: None }), ..well }
             }
+            Fault::CutWhole => Faults { cut_whole: true, ..well },
             Fault::Stalled => Faults { stall_after_events: Some(4), ..well },
             Fault::ResetOnAccept => Faults { reset_on_accept: true, ..well },
             Fault::Refusing => Faults { refuse: true, ..well },

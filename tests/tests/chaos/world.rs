@@ -37,7 +37,8 @@ struct Place {
 }
 
 impl Place {
-    fn take(persona: Persona) -> Place {
+    /// A port and a well engine on it. One of the two vLLMs says that it is full only after its head.
+    fn take(persona: Persona, late_refusal: bool) -> Place {
         let port = TcpSocket::new_v4().expect("a socket");
         port.set_reuseaddr(true).expect("an option");
         port.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
@@ -45,7 +46,10 @@ impl Place {
         options.listen = port.local_addr().expect("bound");
         options.reply = REPLY;
         options.health_step_ms = 20;
-        options.params.slots = 4;
+        options.late_refusal = late_refusal;
+        // A few requests fill an engine, by their number or by their tokens.
+        options.params = options.params.with_kv_tokens(3_000);
+        options.params.slots = 3;
         options.params.prefill_tps = 20_000.0;
         options.params.decode_tps = 200.0;
         let engine = Some(SimEngine::start(options.clone()).expect("its port"));
@@ -77,7 +81,8 @@ impl Place {
 impl World {
     /// Engines, all well, and a proxy with these settings that knows them.
     pub(crate) async fn start(settings: &str) -> World {
-        let engines: Vec<Place> = (0..ENGINES).map(|at| Place::take(PERSONAS[at % 3])).collect();
+        let engines: Vec<Place> =
+            (0..ENGINES).map(|at| Place::take(PERSONAS[at % 3], at >= 3)).collect();
         let mut text = String::from("listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n");
         text.push_str(settings);
         text.push_str("\n[log]\naccess = \"off\"\nlevel = \"error\"\n");

@@ -19,7 +19,7 @@ use super::super::text::expected_text;
 use super::super::text::words::HASH_TOKENS;
 use super::plain::Answer;
 use super::prepare::{Prepared, prepare};
-use super::session::{Next, send};
+use super::session::{Next, send, send_half};
 use super::stream::{StreamJob, refuse_stream, stream};
 
 /// Answers an inference request.
@@ -131,6 +131,9 @@ async fn unary(
     } else {
         complete(shared, head, &job, &progress.done)
     };
+    if shared.faults.borrow().cut_whole {
+        return send_half(conn, shared, &answer).await;
+    }
     send(conn, shared, head, &answer, last).await
 }
 
