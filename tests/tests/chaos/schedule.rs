@@ -93,7 +93,7 @@ pub(crate) struct Step {
 }
 
 /// How long a fault lasts, and how long an engine is well after it, milliseconds.
-const LASTS_MS: std::ops::Range<u64> = 300..1_500;
+const LASTS_MS: std::ops::Range<u64> = 300..2_000;
 const WELL_MS: std::ops::Range<u64> = 400..1_800;
 
 /// The plan of a seed: every engine fails again and again, in all the ways given, and is well at the end.
