@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::clients::converse;
 use super::figures::{Figures, Levels, table};
 use super::output::say;
-use super::schedule::{Fault, schedule};
+use super::schedule::{Fault, HARDLY_WELL_MS, schedule};
 use super::talks::Talk;
 use super::world::{ENGINES, World};
 
@@ -56,7 +56,7 @@ async fn run(
 ) -> (Figures, Levels) {
     let mut world = World::start(settings).await;
     let before = world.levels().await;
-    let steps = schedule(seed, ENGINES, length, ways);
+    let steps = schedule(seed, ENGINES, length, ways, HARDLY_WELL_MS);
     let (addr, never) = (world.proxy.listen, Arc::new(AtomicBool::new(false)));
     let mut clients = JoinSet::new();
     for number in 0..talks {

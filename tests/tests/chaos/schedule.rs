@@ -1,5 +1,6 @@
 //! When which engine fails in which way: a plan made of a seed before anything runs. It reads no clock.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -92,17 +93,26 @@ pub(crate) struct Step {
     pub(crate) fault: Option<Fault>,
 }
 
-/// How long a fault lasts, and how long an engine is well after it, milliseconds.
-const LASTS_MS: std::ops::Range<u64> = 300..2_000;
-const WELL_MS: std::ops::Range<u64> = 400..1_800;
+/// How long a fault lasts, milliseconds.
+const LASTS_MS: Range<u64> = 300..2_000;
+/// How long an engine is well between two faults, milliseconds: hardly, for a run of seconds.
+pub(crate) const HARDLY_WELL_MS: Range<u64> = 400..1_800;
+/// For a run of minutes: with faults closer together every breaker is open most of the time, and there is no load.
+pub(crate) const OFTEN_WELL_MS: Range<u64> = 10_000..50_000;
 
 /// The plan of a seed: every engine fails again and again, in all the ways given, and is well at the end.
-pub(crate) fn schedule(seed: u64, engines: usize, length: Duration, ways: &[Fault]) -> Vec<Step> {
+pub(crate) fn schedule(
+    seed: u64,
+    engines: usize,
+    length: Duration,
+    ways: &[Fault],
+    well_ms: Range<u64>,
+) -> Vec<Step> {
     let mut rng = Rng::with_seed(seed);
     let (mut deck, mut steps) = (Vec::new(), Vec::new());
     let ms = Duration::from_millis;
     for engine in 0..engines {
-        let mut at = ms(rng.u64(0..WELL_MS.end));
+        let mut at = ms(rng.u64(0..well_ms.end));
         loop {
             let ends = at + ms(rng.u64(LASTS_MS));
             if ends > length {
@@ -110,7 +120,7 @@ pub(crate) fn schedule(seed: u64, engines: usize, length: Duration, ways: &[Faul
             }
             let fault = Some(dealt(&mut deck, ways, &mut rng));
             steps.extend([Step { at, engine, fault }, Step { at: ends, engine, fault: None }]);
-            at = ends + ms(rng.u64(WELL_MS));
+            at = ends + ms(rng.u64(well_ms.clone()));
         }
     }
     steps.sort_by_key(|step| step.at);
@@ -128,7 +138,7 @@ fn dealt(deck: &mut Vec<Fault>, ways: &[Fault], rng: &mut Rng) -> Fault {
 
 #[test]
 fn the_same_seed_is_the_same_schedule_with_every_way_to_fail_in_it() {
-    let plan = |seed| schedule(seed, 6, Duration::from_secs(15), &Fault::ALL);
+    let plan = |seed| schedule(seed, 6, Duration::from_secs(15), &Fault::ALL, HARDLY_WELL_MS);
     assert_eq!(plan(7), plan(7));
     assert_ne!(plan(7), plan(8));
     for seed in 0..50 {

@@ -13,7 +13,7 @@ use super::clients::converse;
 use super::figures::{Figures, Levels, table};
 use super::output::say;
 use super::runs::{WHOLE, seed};
-use super::schedule::{Fault, schedule};
+use super::schedule::{Fault, OFTEN_WELL_MS, schedule};
 use super::talks::Talk;
 use super::world::{ENGINES, World, levels_of};
 
@@ -135,7 +135,7 @@ async fn memory_and_descriptors_stay_flat_and_nothing_is_held_at_the_end() {
     let stopped = Arc::new(AtomicBool::new(false));
     let mut clients = load(&world, seed, &stopped).await;
     let sampling = tokio::spawn(samples(world.proxy.admin, length));
-    world.play(&schedule(seed, ENGINES, length, &Fault::ALL)).await;
+    world.play(&schedule(seed, ENGINES, length, &Fault::ALL, OFTEN_WELL_MS)).await;
     let all = sampling.await.expect("samples");
     stopped.store(true, Ordering::Relaxed);
     let mut figures = Figures::default();
