@@ -122,11 +122,6 @@ impl Figures {
         self.refused.values().sum::<u64>() + self.broken
     }
 
-    /// Answers that say there was no room, or that nothing was left to try: those a better router needs less of.
-    pub(crate) fn given_up(&self) -> u64 {
-        self.refused.range(500..).map(|(_, count)| count).sum()
-    }
-
     fn first_byte_ms(&self) -> f64 {
         let sum: Duration = self.first_bytes.iter().sum();
         1_000.0 * sum.as_secs_f64() / self.first_bytes.len().max(1) as f64
