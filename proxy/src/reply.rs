@@ -7,7 +7,7 @@ use crate::answer::status::{OK, is_success};
 use crate::api::Dialect;
 use crate::classify::{ReplyClass, Told, classify_error, classify_reply};
 use crate::http::{ChunkError, ChunkedReader, Fed, ResponseFraming, ResponseHead};
-use crate::limits::{RESPONSE_CHUNKS, USAGE_TAIL_BYTES};
+use crate::limits::{HELD_REPLY_MAX, RESPONSE_CHUNKS, USAGE_TAIL_BYTES};
 use crate::published::EngineKind;
 use crate::sse::{self, Scanner};
 use crate::usage::{self, Usage};
@@ -207,15 +207,17 @@ impl Reply {
         }
     }
 
-    /// Whether the reply may go to the client: a stream once its first telling event is there, a document
-    /// of success with its first byte, an error once it is whole and can be judged.
+    /// Whether the reply may go to the client: a stream once its first telling event is there, a short document
+    /// once it is whole, a long one of success with its first byte, an error once it can be judged.
     pub fn may_be_sent(&self) -> bool {
         if self.done {
             return true;
         }
         match &self.content {
             Content::Events(scanner) => scanner.is_decided(),
-            Content::Document { bytes, .. } => *bytes > 0 && is_success(self.status),
+            Content::Document { bytes, .. } => {
+                *bytes > 0 && is_success(self.status) && !self.is_short(*bytes)
+            }
         }
     }
 
@@ -223,6 +225,12 @@ impl Reply {
     pub fn bears_keepalives(&self) -> bool {
         let open = matches!(self.framing, Framing::Chunked(_) | Framing::UntilClose);
         open && self.is_event_stream() && self.status == OK
+    }
+
+    /// Whether the whole of it, as its head tells, may be held; so much has come. Engines write a document when all of
+    /// it is there, so holding it delays nothing, and one that is cut can still be asked for elsewhere.
+    fn is_short(&self, come: u64) -> bool {
+        matches!(self.framing, Framing::Length { left } if come + left <= HELD_REPLY_MAX as u64)
     }
 
     /// What the reply means for its backend, as far as it was read.

@@ -334,6 +334,10 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
                 break;
             }
             let before = held.raw.len();
+            // A stream's first event may take as long as a prefill; a document that has begun is there.
+            if before > 0 && !held.reply.is_event_stream() {
+                self.set_alarm(self.shard.shared.config.timeouts.stream_idle_ms);
+            }
             match self.read_more(&held.socket, &mut held.raw).await {
                 Err(Failed::BadReply) if held.reply.close() => return Ok(true),
                 read => read?,

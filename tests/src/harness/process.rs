@@ -57,22 +57,17 @@ impl Launched {
     }
 
     fn start_with(test: &str, text: &str, variables: &[(&str, &str)]) -> Launched {
-        let name = format!("shearwater-test-{}-{:016x}", std::process::id(), fastrand::u64(..));
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir(&folder).expect("a folder");
-        let config = folder.join("shearwater.toml");
-        let text = text.replace("{folder}", &folder.to_string_lossy());
-        fs::write(&config, text).expect("a file");
+        let (folder, config) = folder_with(text);
+        let mut command = Command::new(std::env::current_exe().expect("this binary"));
+        command.args([test, "--exact", "--nocapture"]).env(SERVE, &config);
+        command.envs(variables.iter().copied());
+        Launched::spawned(command, folder)
+    }
+
+    fn spawned(mut command: Command, folder: PathBuf) -> Launched {
         let stream = |name: &str| Stdio::from(File::create(folder.join(name)).expect("a file"));
-        let child = Command::new(std::env::current_exe().expect("this binary"))
-            .args([test, "--exact", "--nocapture"])
-            .env(SERVE, &config)
-            .envs(variables.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(stream("stdout"))
-            .stderr(stream("stderr"))
-            .spawn()
-            .expect("it starts");
+        command.stdin(Stdio::null()).stdout(stream("stdout")).stderr(stream("stderr"));
+        let child = command.spawn().expect("it starts");
         Launched { child, folder }
     }
 
@@ -114,6 +109,14 @@ impl Process {
     /// The same with more environment variables.
     pub async fn start_with(test: &str, text: &str, variables: &[(&str, &str)]) -> Process {
         Launched::start_with(test, text, variables).serves().await
+    }
+
+    /// The same with a program that was built as it is shipped.
+    pub async fn of_program(program: &Path, text: &str) -> Process {
+        let (folder, config) = folder_with(text);
+        let mut command = Command::new(program);
+        command.arg("--config").arg(&config);
+        Launched::spawned(command, folder).serves().await
     }
 
     /// Its process id.
@@ -161,6 +164,17 @@ impl Drop for Launched {
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// A folder of a process's own with its configuration, and that file.
+fn folder_with(text: &str) -> (PathBuf, PathBuf) {
+    let name = format!("shearwater-test-{}-{:016x}", std::process::id(), fastrand::u64(..));
+    let folder = std::env::temp_dir().join(name);
+    fs::create_dir(&folder).expect("a folder");
+    let config = folder.join("shearwater.toml");
+    let text = text.replace("{folder}", &folder.to_string_lossy());
+    fs::write(&config, text).expect("a file");
+    (folder, config)
 }
 
 /// The addresses it says it listens on.

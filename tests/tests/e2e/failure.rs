@@ -188,3 +188,33 @@ async fn a_health_endpoint_that_a_long_prefill_stalls_is_no_death_and_one_that_i
     script.deafen(false);
     eventually("it is back", || proxy.admits(0)).await;
 }
+
+#[tokio::test]
+async fn a_short_document_that_breaks_off_is_asked_for_elsewhere_and_a_long_one_is_seen_to_be_cut()
+{
+    let cut = |body: String| async move {
+        let whole = ok_json(&body);
+        Script::start(move |mut conn| {
+            let half = whole.as_bytes()[..whole.len() - body.len() / 2].to_vec();
+            async move {
+                conn.request().await;
+                conn.send(&half).await;
+            }
+        })
+        .await
+    };
+    let short =
+        cut(json!({ "choices": [{ "message": { "content": "half of it" } }] }).to_string()).await;
+    let good = Script::always(ok_json("{\"choices\":[]}")).await;
+    let proxy = Proxy::start(&[short.url(), good.url()], "[routing]\npolicy = \"round_robin\"\n");
+    for number in 0..4 {
+        let body = chat(&format!("q{number}"));
+        let reply = proxy.client().await.ask("/v1/chat/completions", &body).await;
+        assert_eq!((reply.status, reply.backend(), reply.complete), (200, "b1", true));
+    }
+    assert!(!short.requests().is_empty(), "it was asked");
+    let long = cut(format!("\"{}\"", "x".repeat(600_000))).await;
+    let proxy = Proxy::start(&[long.url()], "");
+    let reply = proxy.client().await.ask("/v1/chat/completions", &chat("hi")).await;
+    assert_eq!((reply.status, reply.complete), (200, false));
+}

@@ -115,7 +115,7 @@ async fn a_responses_stream_that_breaks_ends_with_response_failed() {
 }
 
 #[tokio::test]
-async fn a_json_reply_that_breaks_is_visibly_cut() {
+async fn a_json_reply_that_breaks_is_an_error_in_the_callers_dialect() {
     let script = Script::start(|mut conn| async move {
         conn.request().await.expect("a request");
         conn.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"a\":").await;
@@ -125,7 +125,8 @@ async fn a_json_reply_that_breaks_is_visibly_cut() {
     let mut client = proxy.client().await;
     client.post("/v1/chat/completions", &crate::chat("hi")).await;
     let reply = client.reply().await;
-    assert!(!reply.complete);
+    assert_eq!((reply.status, reply.complete), (502, true), "{}", reply.text());
+    assert_eq!(reply.json()["error"]["code"], "upstream_error");
     proxy.idle().await;
 }
 

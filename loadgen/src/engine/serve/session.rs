@@ -37,6 +37,9 @@ pub(in super::super) async fn serve(shared: Arc<Shared>, stream: TcpStream) {
     let mut life = shared.life.subscribe();
     let born = life.borrow().generation;
     let mut conn = Conn::new(stream);
+    if shared.faults.borrow().reset_on_accept {
+        return conn.reset();
+    }
     let next = tokio::select! {
         biased;
         () = doomed(&mut life, born) => Next::Reset,
@@ -160,17 +163,7 @@ pub(super) async fn send(
     let persona = shared.options.persona;
     let stopping = shared.life.borrow().phase != Phase::Running;
     let close = last || stopping || (persona == Persona::LlamaCpp && answer.status >= 400);
-    let mut bytes = Vec::with_capacity(512 + answer.body.len());
-    let reply = Reply {
-        persona,
-        status: answer.status,
-        content_type: answer.content_type,
-        framing: Framing::Length(answer.body.len()),
-        extra: &answer.extra,
-        close,
-        now: unix_ms() / 1_000,
-    };
-    push_head(&reply, &mut bytes);
+    let mut bytes = head_of(shared, answer, close);
     if head.method != "HEAD" {
         bytes.extend_from_slice(&answer.body);
     }
@@ -182,6 +175,31 @@ pub(super) async fn send(
         Ok(()) => Next::Keep,
         Err(_) => Next::Drop,
     }
+}
+
+/// Writes an answer's head and half of its body, and closes.
+pub(super) async fn send_half(conn: &mut Conn, shared: &Shared, answer: &Answer) -> Next {
+    let mut bytes = head_of(shared, answer, false);
+    bytes.extend_from_slice(&answer.body[..answer.body.len() / 2]);
+    match conn.write(&bytes).await {
+        Ok(()) => Next::Close,
+        Err(_) => Next::Drop,
+    }
+}
+
+fn head_of(shared: &Shared, answer: &Answer, close: bool) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(512 + answer.body.len());
+    let reply = Reply {
+        persona: shared.options.persona,
+        status: answer.status,
+        content_type: answer.content_type,
+        framing: Framing::Length(answer.body.len()),
+        extra: &answer.extra,
+        close,
+        now: unix_ms() / 1_000,
+    };
+    push_head(&reply, &mut bytes);
+    bytes
 }
 
 /// Holds a head back as long as the fault in force says.
