@@ -164,7 +164,7 @@ fn what_was_lost_on_its_way_bars_the_others_until_the_server_was_asked() {
     assert_eq!((pins.coming.load(Ordering::SeqCst), turn(&pins, 1)), (0, Some(0)));
 }
 
-const NAMED_OFTEN: u64 = 500;
+const NAMED_OFTEN: u64 = 1_000;
 
 /// A server that runs requests where they ask to, or anywhere idle.
 struct Server {
@@ -214,12 +214,12 @@ fn no_busy_slot_is_ever_named_however_many_threads_ask() {
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(thread);
                 while !over.load(Ordering::SeqCst) {
-                    let wish = if random.u8(0..32) == 0 { Wish::Any } else { Wish::Named };
+                    let wish = if random.u8(0..8) == 0 { Wish::Any } else { Wish::Named };
                     let Ok(using) = out(pins, random.u64(1..6), wish) else {
                         std::thread::yield_now();
                         continue;
                     };
-                    server.run(&using, random.usize(0..4));
+                    server.run(&using, random.usize(0..40));
                     using.note_whole();
                     drop(using);
                     if random.bool() {
