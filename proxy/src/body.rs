@@ -79,8 +79,13 @@ async fn read_length(
     }
     hold(charge, body.capacity())?;
     while body.len() < length {
-        reserve_towards(&mut body, length, charge)?;
-        body = read_into(client, body, length, idle_ms).await?;
+        reserve_towards(&mut body, length);
+        // Set aside is not held: it counts as far as the next read may write. So a client that declares much and sends
+        // little keeps nobody else out.
+        let have = body.len();
+        let end = body.capacity().min(length).min(have + have.max(READ_BUFFER_MAX));
+        hold(charge, end)?;
+        body = read_into(client, body, end, idle_ms).await?;
     }
     Ok(body)
 }
@@ -90,31 +95,22 @@ fn hold(charge: &mut Charge, bytes: usize) -> Result<(), BodyError> {
 }
 
 /// Makes room for what is missing, all of it if that is little, else as much as has come.
-fn reserve_towards(
-    body: &mut Vec<u8>,
-    length: usize,
-    charge: &mut Charge,
-) -> Result<(), BodyError> {
+fn reserve_towards(body: &mut Vec<u8>, length: usize) {
     let (have, missing) = (body.len(), length - body.len());
     let room = body.capacity() - have;
-    if room > 0 && room >= missing.min(READ_BUFFER_MAX) {
-        return Ok(());
+    if room == 0 || room < missing.min(READ_BUFFER_MAX) {
+        body.reserve_exact(missing.min(BODY_RESERVE_MAX.max(have)));
     }
-    let more = missing.min(BODY_RESERVE_MAX.max(have));
-    hold(charge, have + more)?;
-    body.reserve_exact(more);
-    Ok(())
 }
 
-/// One read towards `length`, never past it.
+/// One read towards `end`, never past it.
 async fn read_into(
     client: &Client,
     body: Vec<u8>,
-    length: usize,
+    end: usize,
     idle_ms: u64,
 ) -> Result<Vec<u8>, BodyError> {
     let start = body.len();
-    let end = body.capacity().min(length);
     client.alarm.set(clock::recent().millis(), idle_ms);
     client.read(body.slice_mut(start..end)).await.map(SliceMut::into_inner).map_err(BodyError::Lost)
 }

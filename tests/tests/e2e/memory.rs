@@ -173,6 +173,29 @@ async fn clients_that_vanish_while_sending_leave_nothing_behind() {
 }
 
 #[tokio::test]
+async fn what_is_declared_and_not_sent_keeps_nobody_out() {
+    let (script, open) = gated().await;
+    open.send(true).expect("the backend runs");
+    let proxy = Proxy::start(&[script.url()], &format!("shards = 1\n{ONE_MIB}"));
+    let head = format!("POST {CHAT} HTTP/1.1\r\nHost: t\r\nContent-Length: 600000\r\n\r\n{{");
+    let mut silent = Vec::new();
+    for number in 1..=5_u64 {
+        let mut client = proxy.client().await;
+        client.send(head.as_bytes()).await;
+        settled("it is being read", async || {
+            let used = metric(&proxy, "shearwater_body_memory_bytes").await;
+            (used >= number * 60_000).then_some(())
+        })
+        .await;
+        silent.push(client);
+    }
+    let reply = proxy.client().await.ask(CHAT, &chat(&"x".repeat(500_000))).await;
+    assert_eq!(reply.status, 200);
+    drop(silent);
+    all_given_back(&proxy).await;
+}
+
+#[tokio::test]
 async fn a_compressed_body_is_only_unpacked_where_there_is_memory_for_it() {
     let (script, _open) = gated().await;
     let proxy = Proxy::start(&[script.url()], &format!("shards = 1\n{ONE_MIB}"));
