@@ -103,6 +103,13 @@ pub const RETRY_AFTER_MAX_MS: u64 = 300_000;
 /// Pause before an engine that said "full" is asked again, ms.
 pub const BUSY_PAUSE_MS: u64 = 100;
 
+/// Share of a pool, as a divisor, that a backend whose pool ran out gets back with each reading of its numbers: what made
+/// it run out lasts for minutes, and every try fails whoever is served there.
+pub const POOL_REGAIN_DIVISOR: u64 = 512;
+/// Thousandths of a byte for which a token is reserved on an engine that fails everybody once its pool is used up, until
+/// the first reply told what its model makes of bytes: digits and other dense text come to two bytes a token.
+pub const COLD_BYTES_PER_TOKEN_MILLI: u32 = 2_000;
+
 // --- Waiting ----------------------------------------------------------------------------------------
 
 /// How often waiting requests are called to look for room freed by other shards, ms.

@@ -3,7 +3,7 @@
 //! The relay forwards bytes and asks here where the body ends, whether it may be sent at all, and what the
 //! engine reported. It reads what passes and changes none of it.
 
-use crate::answer::status::is_success;
+use crate::answer::status::{UNAVAILABLE, is_success};
 use crate::api::Dialect;
 use crate::classify::{ReplyClass, classify_reply};
 use crate::http::{ChunkError, ChunkedReader, Fed, ResponseFraming, ResponseHead};
@@ -163,6 +163,12 @@ impl Reply {
             Content::Events(scanner) => scanner.error().unwrap_or(ReplyClass::Served),
             Content::Document { tail, .. } => classify_reply(self.status, tail),
         }
+    }
+
+    /// Whether it was failed because the engine's pool was used up: a full engine that has begun says so with a 500 or in
+    /// an event, one that has not with a 503.
+    pub fn says_pool_ran_out(&self) -> bool {
+        self.status != UNAVAILABLE && self.class() == ReplyClass::Busy
     }
 
     /// Payload kept aside since it was last taken; empty unless asked for at the start.

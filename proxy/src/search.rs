@@ -101,7 +101,10 @@ impl Exchange<'_> {
         let outgoing = self.outgoing(body, backend);
         let mut attempt = Attempt { shard: self.shard, alarm: &self.client.alarm, gone };
         match attempt.run(backend, &outgoing).await {
-            Ok(held) => self.judge(held, placement.slot, pass, search),
+            Ok(held) => {
+                self.note_if_ran_out(backend, &held.reply);
+                self.judge(held, placement.slot, pass, search)
+            }
             Err(Failed::ClientGone) => Some(Found::ClientGone),
             Err(_) if self.shard.shared.phase() == Phase::Stopping => {
                 // Every deadline was rung: the backend is not to blame.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import anthropic
 import openai
 
-from . import chats, text
+from . import chats, report, text
 
 ANSWERED, REFUSED, BROKEN, LOST = "answered", "refused", "error in a 200", "lost"
 OUTCOMES = (ANSWERED, REFUSED, BROKEN, LOST)
@@ -37,6 +37,16 @@ class Counted:
         return reply, figures
 
 
+def clients(ports, model, count, reply_tokens):
+    """Of both libraries in turn; each asks the ports one after another, every one beginning elsewhere."""
+    made = []
+    for number in range(count):
+        kind = (chats.OpenAIChat, chats.AnthropicMessages)[number % 2]
+        turned = [ports[(number // 2 + i) % len(ports)] for i in range(len(ports))]
+        made.append(Counted([kind(port, model, reply_tokens) for port in turned]))
+    return made
+
+
 def judged(error):
     if isinstance(error, (openai.APIConnectionError, anthropic.APIConnectionError)):
         return LOST
@@ -53,6 +63,7 @@ class Crowd:
     outcomes: list
     seconds: float
     busy: int = 0
+    admitting: bool = True
     errors: list = field(default_factory=list)
 
     def count(self, outcome):
@@ -93,3 +104,24 @@ def rush(where, clients, words):
             asked.result()
     outcomes = [outcome for client in clients for outcome in client.outcomes]
     return Crowd(where, outcomes, time.perf_counter() - began, errors=errors)
+
+
+def through(proxy, play):
+    """Plays it through the proxy, and asks it what the engines said and what it thinks of them now."""
+    crowd = play("shearwater", [proxy.port])
+    crowd.busy = proxy.metric("shearwater_busy_answers_total")
+    crowd.admitting = all(backend["state"]["admits"] for backend in proxy.backends())
+    return crowd
+
+
+def judge(name, direct, proxied, out):
+    rows = [HEAD, direct.row(), proxied.row()]
+    report.table(rows)
+    for error in proxied.errors[:5]:
+        print(f"  {error}")
+    out.figure(name, [dict(zip(HEAD, cells)) for cells in rows[1:]])
+    answered, sent = proxied.count(ANSWERED), len(proxied.outcomes)
+    out.bar(f"{name}: everything is answered", answered == sent > 0, f"{answered} of {sent}")
+    alone = direct.count(ANSWERED)
+    out.bar(f"{name}: without a proxy it is not", alone < sent, f"{alone} of {sent}")
+    out.bar(f"{name}: no engine is given up for being full", proxied.admitting, proxied.admitting)

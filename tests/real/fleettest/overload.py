@@ -23,59 +23,33 @@ REPLY_TOKENS = 600
 REQUEST_TOKENS = 720
 
 
-def clients(ports, count, reply_tokens):
-    """Of both libraries in turn; each asks the ports one after another, every one beginning elsewhere."""
-    made = []
-    for number in range(count):
-        kind = (chats.OpenAIChat, chats.AnthropicMessages)[number % 2]
-        turned = [ports[(number // 2 + i) % len(ports)] for i in range(len(ports))]
-        made.append(crowd.Counted([kind(port, MODEL, reply_tokens) for port in turned]))
-    return made
-
-
 def two_of_three(turn):
     return turn % 3 != 2
 
 
 def converse(where, ports):
-    return crowd.converse(where, clients(ports, SESSIONS, chats.REPLY_TOKENS), TURNS, WORDS, two_of_three)
+    return crowd.converse(where, crowd.clients(ports, MODEL, SESSIONS, chats.REPLY_TOKENS), TURNS, WORDS, two_of_three)
 
 
 def rush(where, ports):
-    return crowd.rush(where, clients(ports, STREAMS, REPLY_TOKENS), WORDS)
+    return crowd.rush(where, crowd.clients(ports, MODEL, STREAMS, REPLY_TOKENS), WORDS)
 
 
 def compare(starts, play):
-    """The same on fresh engines, without and with the proxy. Returns (direct, through)."""
+    """The same on fresh engines, without and with the proxy."""
     with engines(*starts) as backends:
         direct = play("nothing", [backend.port for backend in backends])
     with engines(*starts) as backends, shearwater(backends) as proxy:
-        through = play("shearwater", [proxy.port])
-        through.busy = proxy.metric("shearwater_busy_answers_total")
-        admitting = [backend["state"]["admits"] for backend in proxy.backends()]
-    return direct, through, admitting
+        return direct, crowd.through(proxy, play)
 
 
 def run(out):
     report.heading(f"overload: {SESSIONS} sessions of {TURNS} turns at once, 2 engines with {SLOTS} slots in {POOL} tokens")
     start = ("llamacpp", MODEL, SLOTS, POOL, UNIFIED)
-    judge("overload, sessions", compare([start, start], converse), out)
+    crowd.judge("overload, sessions", *compare([start, start], converse), out)
     room = " + ".join(map(str, ROOM))
     report.heading(f"overload: {STREAMS} streams at once, 2 engines with room for {room}")
     # A tenth of a pool is spare, and llama.cpp makes pools in steps of 256 tokens.
     pools = [-(-room * REQUEST_TOKENS * 10 // 9 // 256) * 256 for room in ROOM]
     starts = [("llamacpp", MODEL, STREAMS, pool, UNIFIED) for pool in pools]
-    judge("overload, rush", compare(starts, rush), out)
-
-
-def judge(name, played, out):
-    direct, through, admitting = played
-    report.table([crowd.HEAD, direct.row(), through.row()])
-    for error in through.errors[:5]:
-        print(f"  {error}")
-    out.figure(name, [dict(zip(crowd.HEAD, crowd_.row())) for crowd_ in (direct, through)])
-    all_of_them, answered = len(through.outcomes), through.count(crowd.ANSWERED)
-    alone = direct.count(crowd.ANSWERED)
-    out.bar(f"{name}: everything is answered", answered == all_of_them, f"{answered} of {all_of_them}")
-    out.bar(f"{name}: without a proxy it is not", alone < all_of_them, f"{alone} of {all_of_them}")
-    out.bar(f"{name}: nobody is given up for being full", all(admitting), f"{sum(admitting)} of {len(admitting)} admit")
+    crowd.judge("overload, rush", *compare(starts, rush), out)
