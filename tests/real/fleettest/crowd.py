@@ -86,12 +86,12 @@ def converse(where, clients, turns, words, streams):
     return Crowd(where, outcomes, time.perf_counter() - began, errors=errors)
 
 
-def rush(where, clients, words):
+def rush(where, clients, words, prose=text.words):
     """One streamed request of each of `clients`, all sent at the same moment."""
     start, errors = threading.Barrier(len(clients)), []
 
     def once(number, client):
-        messages = [{"role": "user", "content": text.words(f"rush {number}", words)}]
+        messages = [{"role": "user", "content": prose(f"rush {number}", words)}]
         start.wait()
         try:
             client.ask("Answer at length.", messages, True)

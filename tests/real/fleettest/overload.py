@@ -2,7 +2,7 @@
 whatever comes, and once the pool is used up it fails everything it computes ("Context size has been
 exceeded."). Nobody behind the proxy may notice; the proxy is told nothing that the engines do not tell."""
 
-from . import chats, crowd, report
+from . import chats, crowd, report, text
 from .engine import engines
 from .proxy import shearwater
 
@@ -22,6 +22,12 @@ ROOM = (3, 2)
 REPLY_TOKENS = 600
 REQUEST_TOKENS = 720
 
+# Prompts of digits have twice as many tokens as a proxy that saw none yet may think.
+DENSE = 24
+DENSE_POOL = 6144
+DENSE_SLOTS = 8
+DENSE_WORDS = 300
+
 
 def two_of_three(turn):
     return turn % 3 != 2
@@ -33,6 +39,10 @@ def converse(where, ports):
 
 def rush(where, ports):
     return crowd.rush(where, crowd.clients(ports, MODEL, STREAMS, REPLY_TOKENS), WORDS)
+
+
+def rush_dense(where, ports):
+    return crowd.rush(where, crowd.clients(ports, MODEL, DENSE, chats.REPLY_TOKENS), DENSE_WORDS, text.digits)
 
 
 def compare(starts, play):
@@ -53,3 +63,6 @@ def run(out):
     pools = [-(-room * REQUEST_TOKENS * 10 // 9 // 256) * 256 for room in ROOM]
     starts = [("llamacpp", MODEL, STREAMS, pool, UNIFIED) for pool in pools]
     crowd.judge("overload, rush", *compare(starts, rush), out)
+    report.heading(f"overload: {DENSE} prompts of digits at once, 2 engines with {DENSE_SLOTS} slots in {DENSE_POOL} tokens")
+    start = ("llamacpp", MODEL, DENSE_SLOTS, DENSE_POOL, UNIFIED)
+    crowd.judge("overload, digits", *compare([start, start], rush_dense), out)

@@ -11,3 +11,9 @@ WORDS = (
 def words(seed, count):
     choice = random.Random(seed).choice
     return " ".join(choice(WORDS) for _ in range(count))
+
+
+def digits(seed, count):
+    """The same of hexadecimal numbers: dense, two bytes a token."""
+    bits = random.Random(seed).getrandbits
+    return " ".join(f"{bits(24):06x}" for _ in range(count))
