@@ -107,7 +107,8 @@ pub const BUSY_PAUSE_MS: u64 = 100;
 /// it run out lasts for minutes, and every try fails whoever is served there.
 pub const POOL_REGAIN_DIVISOR: u64 = 512;
 /// Thousandths of a byte for which a token is reserved on an engine that fails everybody once its pool is used up, until
-/// the first reply told what its model makes of bytes: digits and other dense text come to two bytes a token.
+/// the first reply told what its model makes of bytes: text full of numbers, or in a language that a vocabulary was not
+/// made for, comes to two bytes a token. Digits alone come to one, which would let in next to nobody.
 pub const COLD_BYTES_PER_TOKEN_MILLI: u32 = 2_000;
 
 // --- Waiting ----------------------------------------------------------------------------------------

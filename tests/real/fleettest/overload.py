@@ -22,7 +22,7 @@ ROOM = (3, 2)
 REPLY_TOKENS = 600
 REQUEST_TOKENS = 720
 
-# Prompts of digits have twice as many tokens as a proxy that saw none yet may think.
+# Prompts with twice as many tokens as their bytes suggest to a proxy that saw none yet.
 DENSE = 24
 DENSE_POOL = 6144
 DENSE_SLOTS = 8
@@ -42,7 +42,7 @@ def rush(where, ports):
 
 
 def rush_dense(where, ports):
-    return crowd.rush(where, crowd.clients(ports, MODEL, DENSE, chats.REPLY_TOKENS), DENSE_WORDS, text.digits)
+    return crowd.rush(where, crowd.clients(ports, MODEL, DENSE, chats.REPLY_TOKENS), DENSE_WORDS, text.settings)
 
 
 def compare(starts, play):
@@ -63,6 +63,6 @@ def run(out):
     pools = [-(-room * REQUEST_TOKENS * 10 // 9 // 256) * 256 for room in ROOM]
     starts = [("llamacpp", MODEL, STREAMS, pool, UNIFIED) for pool in pools]
     crowd.judge("overload, rush", *compare(starts, rush), out)
-    report.heading(f"overload: {DENSE} prompts of digits at once, 2 engines with {DENSE_SLOTS} slots in {DENSE_POOL} tokens")
+    report.heading(f"overload: {DENSE} dense prompts at once, 2 engines with {DENSE_SLOTS} slots in {DENSE_POOL} tokens")
     start = ("llamacpp", MODEL, DENSE_SLOTS, DENSE_POOL, UNIFIED)
-    crowd.judge("overload, digits", *compare([start, start], rush_dense), out)
+    crowd.judge("overload, dense", *compare([start, start], rush_dense), out)

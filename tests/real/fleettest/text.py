@@ -13,7 +13,7 @@ def words(seed, count):
     return " ".join(choice(WORDS) for _ in range(count))
 
 
-def digits(seed, count):
-    """The same of hexadecimal numbers: dense, two bytes a token."""
-    bits = random.Random(seed).getrandbits
-    return " ".join(f"{bits(24):06x}" for _ in range(count))
+def settings(seed, count):
+    """Names with numbers: dense, 2.2 bytes a token where the words alone have 4.4."""
+    chosen = random.Random(seed)
+    return " ".join(f"{chosen.choice(WORDS)}={chosen.randrange(100)}" for _ in range(count))
