@@ -104,6 +104,17 @@ impl Backend {
         self.note();
     }
 
+    /// Its pool ran out under what is in flight: no more than three quarters of that is let in from now on. Never less
+    /// than an eighth of what was allowed, because others may have used the pool, too.
+    pub fn lower_tokens_max(&self) {
+        let (_, held) = self.slots.in_flight();
+        let allowed = self.slots.tokens_max();
+        let lowered = (held - held / 4).max(allowed / 8).max(1);
+        if allowed == 0 || lowered < allowed {
+            self.set_limits(Limits { tokens_max: lowered, ..self.limits() });
+        }
+    }
+
     /// The limits in force.
     pub fn limits(&self) -> Limits {
         Limits { requests_max: self.slots.requests_max(), tokens_max: self.slots.tokens_max() }
@@ -175,6 +186,27 @@ impl Backend {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pool_that_ran_out_lets_in_less_than_was_in_flight_and_never_more_than_before() {
+        let backend = Backend::new();
+        backend.set_limits(Limits { requests_max: 4, tokens_max: 8_000 });
+        let charge = Charge { tokens: 4_000, uncached_tokens: 0 };
+        backend.take(charge).unwrap();
+        backend.lower_tokens_max();
+        assert_eq!(backend.limits(), Limits { requests_max: 4, tokens_max: 3_000 });
+        backend.give_back(4_000, 0);
+        backend.lower_tokens_max();
+        assert_eq!(
+            backend.limits().tokens_max,
+            375,
+            "an eighth is left to an engine that others filled"
+        );
+        backend.set_limits(Limits { requests_max: 0, tokens_max: 0 });
+        backend.take(charge).unwrap();
+        backend.lower_tokens_max();
+        assert_eq!(backend.limits().tokens_max, 3_000, "a pool of unknown size has one now");
+    }
 
     #[test]
     fn each_switch_stops_admission_by_itself_and_names_itself() {

@@ -25,6 +25,7 @@ use crate::plan::{self, Plan, Planned, Views};
 use crate::published::Phase;
 use crate::record::{End, Note, Record};
 use crate::relay::{Relay, Relayed};
+use crate::reply::Reply;
 use crate::search::Found;
 use crate::session::Next;
 use crate::shard::Shard;
@@ -262,11 +263,21 @@ impl<'s> Exchange<'s> {
         if let Some(slot) = slot.as_ref().filter(|_| relayed.is_whole()) {
             slot.note_whole();
         }
+        self.note_if_ran_out(backend, &held.reply);
+        let reply = &held.reply;
         drop(slot);
         self.record.events = reply.events();
         self.record.usage = reply.usage();
         self.pool(*held, backend, &relayed);
         self.note_end(relayed)
+    }
+
+    /// While the request still holds its place: what is in flight is what was too much.
+    pub(crate) fn note_if_ran_out(&self, backend: BackendId, reply: &Reply) {
+        let placed = self.record.times.placed;
+        if let Some(placed) = placed.filter(|_| reply.says_pool_ran_out()) {
+            self.shard.shared.note_ran_out(backend, placed.millis(), clock::now().millis());
+        }
     }
 
     fn reply_head(

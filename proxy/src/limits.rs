@@ -139,6 +139,14 @@ pub const PINNED_SLOTS_MAX: usize = 64;
 /// was seen to be computed for 600 ms after its client had left.
 pub const SLOT_SETTLE_MS: u64 = 1_000;
 
+/// Share of a pool, as a divisor, that a backend whose pool ran out gets back with each reading of its numbers: what made
+/// it run out lasts for minutes, and every try fails whoever is served there.
+pub const POOL_REGAIN_DIVISOR: u64 = 512;
+/// Thousandths of a byte for which a token is reserved on an engine that fails everybody once its pool is used up, until
+/// the first reply told what its model makes of bytes: text full of numbers, or in a language that a vocabulary was not
+/// made for, comes to two bytes a token. Digits alone come to one, which would let in next to nobody.
+pub const COLD_BYTES_PER_TOKEN_MILLI: u32 = 2_000;
+
 // --- Waiting ----------------------------------------------------------------------------------------
 
 /// How often waiting requests are called to look for room freed by other shards, ms.

@@ -264,7 +264,7 @@ pub fn ask<'a>(
     Ask {
         blocks: &plan.blocks,
         block_tokens: tokens(u64::from(routing.block_bytes), ratio),
-        prompt_tokens: prompt_tokens(plan, pool),
+        prompt_tokens: reserved_tokens(shared, plan, pool),
         output_tokens: plan.output_tokens,
         conversation: plan.conversation,
         pool: &pool.backends,
@@ -274,6 +274,13 @@ pub fn ask<'a>(
         now,
         random,
     }
+}
+
+/// Tokens to reserve for its prompt. A pool is made of one kind of engine, so its first backend speaks for all.
+fn reserved_tokens(shared: &Published, plan: &Plan, pool: &Pool) -> u64 {
+    let first = pool.backends.iter().next().and_then(|id| shared.upstream(id));
+    let fails_when_full = first.is_some_and(|first| first.kind().fails_when_full());
+    whole_tokens(plan.canonical_bytes, pool.learned.bytes_per_token_reserved(fails_when_full))
 }
 
 /// Tokens of its prompt, estimated.

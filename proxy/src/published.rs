@@ -14,7 +14,7 @@ use crossbeam::queue::ArrayQueue;
 use index::{BackendId, BackendSet, FingerprintKey, Fleet, IndexHandle, Millis};
 
 use crate::breaker::{Gate, Pass};
-use crate::limits::NOTES_MAX;
+use crate::limits::{COLD_BYTES_PER_TOKEN_MILLI, NOTES_MAX};
 use crate::memory::Budget;
 use crate::metrics::ShardStats;
 use crate::pins::Pins;
@@ -63,6 +63,11 @@ impl EngineKind {
     pub fn keeps_connection_after_stream(self) -> bool {
         !matches!(self, EngineKind::Llamacpp | EngineKind::Unknown)
     }
+
+    /// Whether it takes what comes and, once its pool is used up, fails everybody in it.
+    pub fn fails_when_full(self) -> bool {
+        self == EngineKind::Llamacpp
+    }
 }
 
 /// The fixed and slowly changing facts of one backend; its load lives in the fleet.
@@ -80,6 +85,7 @@ pub struct Upstream {
     pub pins: Pins,
     alive_ms: AtomicU64,
     given_up_ms: AtomicU64,
+    ran_out_ms: AtomicU64,
 }
 
 impl Upstream {
@@ -94,6 +100,7 @@ impl Upstream {
             pins: Pins::default(),
             alive_ms: AtomicU64::new(0),
             given_up_ms: AtomicU64::new(0),
+            ran_out_ms: AtomicU64::new(0),
         }
     }
 
@@ -133,6 +140,26 @@ impl Upstream {
         self.given_up_ms.load(Ordering::Relaxed) > sent.0
     }
 
+    /// When its pool last ran out under work it had taken; `None` if it never did since it started.
+    pub fn ran_out_at(&self) -> Option<Millis> {
+        // Relaxed: a moment that stands alone.
+        Some(self.ran_out_ms.load(Ordering::Relaxed)).filter(|at| *at > 0).map(Millis)
+    }
+
+    /// It started anew: what was learned of its pool is of the one before.
+    pub fn forget_ran_out(&self) {
+        // Relaxed: a moment that stands alone.
+        self.ran_out_ms.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes that its pool ran out under a request placed at `placed`. Whether that is news: everybody who was there
+    /// fails at once, and all but the first are told of what is known.
+    fn note_ran_out(&self, placed: Millis, now: Millis) -> bool {
+        let known = |last| (last < placed.0.max(1)).then_some(now.0.max(1));
+        // Relaxed twice: a moment that stands alone, exchanged once for each time.
+        self.ran_out_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, known).is_ok()
+    }
+
     /// Where to connect to; `None` until its name was resolved.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address.load().as_deref().copied()
@@ -161,45 +188,61 @@ impl Upstream {
 /// What was learned about a model's tokens, shared by all versions of its pool.
 #[derive(Debug)]
 pub struct Learned {
+    /// 0 until the first reply.
     bytes_per_token_milli: AtomicU32,
 }
 
 impl Default for Learned {
     fn default() -> Self {
-        // Four bytes a token is the usual figure for English text and code until replies teach better.
-        Learned { bytes_per_token_milli: AtomicU32::new(4_000) }
+        Learned { bytes_per_token_milli: AtomicU32::new(0) }
     }
 }
 
 impl Learned {
     /// Thousandths of a canonical prompt byte per token.
     pub fn bytes_per_token_milli(&self) -> u32 {
+        self.taught().unwrap_or(BYTES_PER_TOKEN_MILLI_USUAL)
+    }
+
+    /// The same; `None` before any reply told.
+    fn taught(&self) -> Option<u32> {
         // Relaxed: an estimate that stands alone.
-        self.bytes_per_token_milli.load(Ordering::Relaxed).clamp(500, 64_000)
+        Some(self.bytes_per_token_milli.load(Ordering::Relaxed)).filter(|milli| *milli > 0)
     }
 
     /// Canonical prompt bytes per token.
     pub fn bytes_per_token(&self) -> f32 {
-        let milli = self.bytes_per_token_milli();
-        // The value is at most 64,000 and exact in an f32.
-        #[allow(clippy::cast_precision_loss)]
-        let milli = milli as f32;
-        milli / 1000.0
+        ratio(self.bytes_per_token_milli())
     }
 
-    /// Moves the ratio towards one reply's figures (weight 1/8); called by the learn thread only.
+    /// Canonical prompt bytes per token to reserve by: what was learned, or before any reply told, on an engine that
+    /// fails everybody once its pool is used up, few.
+    pub fn bytes_per_token_reserved(&self, fails_when_full: bool) -> f32 {
+        let cold = fails_when_full && self.taught().is_none();
+        if cold { ratio(COLD_BYTES_PER_TOKEN_MILLI) } else { self.bytes_per_token() }
+    }
+
+    /// Takes the first reply's figures, and moves the ratio towards those of each later one (weight 1/8); called by the
+    /// learn thread only.
     pub fn learn(&self, canonical_bytes: u64, prompt_tokens: u64) {
         if prompt_tokens < 16 {
             return;
         }
         let seen = canonical_bytes.saturating_mul(1000) / prompt_tokens;
         let seen = u32::try_from(seen).unwrap_or(u32::MAX).clamp(500, 64_000);
+        let new = self.taught().map_or(seen, |old| old - old / 8 + seen / 8);
         // Relaxed: one writer, and readers take any recent value.
-        let old = self.bytes_per_token_milli.load(Ordering::Relaxed);
-        let new = old - old / 8 + seen / 8;
-        // Relaxed: as above.
         self.bytes_per_token_milli.store(new, Ordering::Relaxed);
     }
+}
+
+/// Four bytes a token is the usual figure for English text and code until replies teach better.
+const BYTES_PER_TOKEN_MILLI_USUAL: u32 = 4_000;
+
+// At most 64,000, and exact in an f32.
+#[allow(clippy::cast_precision_loss)]
+fn ratio(milli: u32) -> f32 {
+    milli as f32 / 1000.0
 }
 
 /// The backends of one model.
@@ -371,6 +414,16 @@ impl Published {
         }
     }
 
+    /// A backend failed a request, placed at `placed`, because its pool was used up, although what is reserved there
+    /// should have fit: estimates are off, or others use it, too. From now on less is reserved there at once.
+    pub fn note_ran_out(&self, id: BackendId, placed: Millis, now: Millis) {
+        let Some(upstream) = self.upstream(id) else { return };
+        // Others turn requests away, or make them wait, and fail nobody.
+        if upstream.kind().fails_when_full() && upstream.note_ran_out(placed, now) {
+            self.fleet.backend(id).lower_tokens_max();
+        }
+    }
+
     /// Gives a note to the learn thread, or drops and counts it.
     pub fn note(&self, note: Note) {
         if self.notes.push(note).is_err() {
@@ -410,5 +463,41 @@ impl Published {
         let place = Sockets::ALL.iter().position(|other| *other == sockets).unwrap_or(0);
         // Relaxed: as in `sockets`.
         self.sockets.store(u8::try_from(place).unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_reply_replaces_what_was_assumed_and_later_ones_move_it() {
+        let learned = Learned::default();
+        assert_eq!(learned.bytes_per_token_milli(), BYTES_PER_TOKEN_MILLI_USUAL);
+        learned.learn(2_000, 1_000);
+        assert_eq!(learned.bytes_per_token_milli(), 2_000);
+        learned.learn(4_000, 1_000);
+        assert_eq!(learned.bytes_per_token_milli(), 2_250);
+    }
+
+    #[test]
+    fn before_any_reply_more_is_reserved_only_where_a_full_pool_fails_everybody() {
+        let learned = Learned::default();
+        let both =
+            |learned: &Learned| [false, true].map(|full| learned.bytes_per_token_reserved(full));
+        assert_eq!(both(&learned), [4.0, 2.0]);
+        learned.learn(3_000, 1_000);
+        assert_eq!(both(&learned), [3.0, 3.0]);
+    }
+
+    #[test]
+    fn all_who_were_there_when_a_pool_ran_out_are_one_event() {
+        let upstream = Upstream::new("a", "a:1");
+        assert!(upstream.note_ran_out(Millis(5), Millis(100)));
+        assert!(!upstream.note_ran_out(Millis(99), Millis(101)));
+        assert_eq!(upstream.ran_out_at(), Some(Millis(100)));
+        assert!(upstream.note_ran_out(Millis(101), Millis(200)));
+        upstream.forget_ran_out();
+        assert_eq!(upstream.ran_out_at(), None);
     }
 }

@@ -3,7 +3,7 @@
 //! The relay forwards bytes and asks here where the body ends, whether it may be sent at all, and what the
 //! engine reported. It reads what passes and changes none of it.
 
-use crate::answer::status::{OK, is_success};
+use crate::answer::status::{OK, UNAVAILABLE, is_success};
 use crate::api::Dialect;
 use crate::classify::{ReplyClass, Told, classify_error, classify_reply};
 use crate::http::{ChunkError, ChunkedReader, Fed, ResponseFraming, ResponseHead};
@@ -241,6 +241,12 @@ impl Reply {
             }
             Content::Document { tail, .. } => classify_reply(self.engine, self.status, tail),
         }
+    }
+
+    /// Whether it was failed because the engine's pool was used up: a full engine that has begun says so with a 500 or in
+    /// an event, one that has not with a 503.
+    pub fn says_pool_ran_out(&self) -> bool {
+        self.status != UNAVAILABLE && self.class() == ReplyClass::Busy
     }
 
     /// Payload kept aside since it was last taken; empty unless asked for at the start.

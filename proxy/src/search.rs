@@ -176,7 +176,10 @@ impl Exchange<'_> {
         let mut attempt = Attempt::new(self.shard, &self.client.alarm, gone);
         let began = clock::recent();
         match attempt.run(backend, &outgoing).await {
-            Ok(held) => self.judge(held, placement.slot, pass, search, began),
+            Ok(held) => {
+                self.note_if_ran_out(backend, &held.reply);
+                self.judge(held, placement.slot, pass, search, began)
+            }
             Err(Failed::ClientGone) => Some(Found::ClientGone),
             Err(_) if self.shard.shared.phase() == Phase::Stopping => {
                 // Every deadline was rung: the backend is not to blame.

@@ -73,7 +73,8 @@ pub(crate) struct Slots {
     computing: Vec<bool>,
     /// Slots computing now.
     pub(crate) busy: u32,
-    /// Tokens that all slots hold, idle ones included.
+    /// Tokens that slots certainly hold: idle ones what they kept, busy ones all but the token being computed. A prompt in
+    /// prefill is left out: it is counted before there is room for it.
     pub(crate) held_tokens: u64,
     /// Tokens that busy slots hold.
     pub(crate) busy_tokens: u64,
@@ -89,18 +90,25 @@ pub(crate) fn slots(body: &[u8]) -> Option<Slots> {
     let mut slots = Slots::default();
     for slot in value.as_array()? {
         let number = |key: &str| slot.get(key).and_then(Value::as_u64);
-        let decoded = slot.pointer("/next_token/0/n_decoded").and_then(Value::as_u64);
+        let decoded = slot.pointer("/next_token/0/n_decoded").and_then(Value::as_u64).unwrap_or(0);
+        // Newer builds count the reply into the prompt's tokens, older ones do not.
+        let computed = number("n_prompt_tokens_cache").unwrap_or(0)
+            + number("n_prompt_tokens_processed").unwrap_or(0)
+            + decoded;
         let prompt = number("n_prompt_tokens").unwrap_or(0);
-        let computes = slot.get("is_processing").and_then(Value::as_bool) == Some(true);
-        slots.note(number("id"), computes);
-        slots.held_tokens = slots.held_tokens.saturating_add(prompt);
-        if computes {
+        let busy = slot.get("is_processing").and_then(Value::as_bool) == Some(true);
+        slots.note(number("id"), busy);
+        if !busy {
+            slots.held_tokens = slots.held_tokens.saturating_add(prompt);
+        } else if decoded > 0 {
+            slots.held_tokens = slots.held_tokens.saturating_add(prompt.saturating_sub(1));
+        }
+        if busy {
             slots.busy = slots.busy.saturating_add(1);
-            let tokens = prompt.saturating_add(decoded.unwrap_or(0));
-            slots.busy_tokens = slots.busy_tokens.saturating_add(tokens);
-            let computed = number("n_prompt_tokens_processed").unwrap_or(0);
+            slots.busy_tokens = slots.busy_tokens.saturating_add(prompt.max(computed));
+            let processed = number("n_prompt_tokens_processed").unwrap_or(0);
             slots.computed_tokens =
-                slots.computed_tokens.saturating_add(computed.saturating_add(decoded.unwrap_or(0)));
+                slots.computed_tokens.saturating_add(processed.saturating_add(decoded));
         }
         slots.last_task = slots.last_task.max(number("id_task"));
     }
@@ -119,7 +127,8 @@ impl Slots {
         }
     }
 
-    /// Whether they hold more than one shared pool could: then each has its own.
+    /// Whether they hold more than one shared pool could: then each has its own. Choices of one request share what they
+    /// hold, so this may be wrong; an engine whose pool runs out proves the opposite for good.
     pub(crate) fn prove_split(&self, props: &Props) -> bool {
         props.slot_tokens > 0 && self.held_tokens > props.slot_tokens
     }
@@ -162,7 +171,7 @@ mod tests {
     fn slot(task: i64, busy: bool, prompt: u64) -> String {
         format!(
             r#"{{"id":0,"n_ctx":2048,"is_processing":{busy},"id_task":{task},"n_prompt_tokens":{prompt},
-            "next_token":[{{"n_decoded":10}}]}}"#
+            "n_prompt_tokens_cache":4,"n_prompt_tokens_processed":1000,"next_token":[{{"n_decoded":10}}]}}"#
         )
     }
 
@@ -185,8 +194,17 @@ mod tests {
     }
 
     #[test]
+    fn prompts_in_prefill_prove_nothing() {
+        let props = props(PROPS.as_bytes()).unwrap();
+        let decoding = format!("[{},{}]", slot(3, true, 1500), slot(4, false, 1000));
+        assert!(slots(decoding.as_bytes()).unwrap().prove_split(&props));
+        let prefill = decoding.replace(r#""n_decoded":10"#, r#""n_decoded":0"#);
+        assert!(!slots(prefill.as_bytes()).unwrap().prove_split(&props));
+    }
+
+    #[test]
     fn only_busy_slots_count_as_load() {
-        let body = format!("[{},{}]", slot(3, true, 1014), slot(4, false, 1000));
+        let body = format!("[{},{}]", slot(3, true, 1024), slot(4, false, 1000));
         let reading = slots(body.as_bytes())
             .unwrap()
             .reading(props(PROPS.as_bytes()).unwrap().reading(false));

@@ -15,12 +15,18 @@ pub(crate) struct Scraper {
     facts: Option<Reading>,
     without_loads: bool,
     proven_split: bool,
+    proven_shared: bool,
 }
 
 impl Scraper {
     /// Forgets the engine: another process may answer now.
     pub(crate) fn forget(&mut self) {
         *self = Scraper::default();
+    }
+
+    /// llama.cpp's pool ran out: its slots share it, whatever they seemed to hold.
+    pub(crate) fn pool_ran_out(&mut self) {
+        (self.proven_split, self.proven_shared) = (false, true);
     }
 
     /// Takes one reading. `None` when this kind of engine says nothing of itself.
@@ -66,7 +72,7 @@ impl Scraper {
         }
         let body = body_of(target, "/slots").await?;
         let slots = llamacpp::slots(&body).ok_or_else(|| unreadable("/slots"))?;
-        self.proven_split |= slots.prove_split(&props);
+        self.proven_split |= !self.proven_shared && slots.prove_split(&props);
         Ok(slots.reading(props.reading(self.proven_split)))
     }
 }

@@ -25,8 +25,8 @@ class Turn:
 class OpenAIChat:
     name = "openai"
 
-    def __init__(self, port, model):
-        self.model = model
+    def __init__(self, port, model, reply_tokens=REPLY_TOKENS):
+        self.model, self.reply_tokens = model, reply_tokens
         self.client = openai.OpenAI(
             base_url=f"http://{wire.HOST}:{port}/v1", api_key="none", max_retries=0, timeout=wire.TIMEOUT_S
         )
@@ -34,7 +34,7 @@ class OpenAIChat:
     def ask(self, system, messages, stream):
         """Returns (reply text, Turn)."""
         everything = [{"role": "system", "content": system}, *messages]
-        call = {"model": self.model, "messages": everything, "max_tokens": REPLY_TOKENS}
+        call = {"model": self.model, "messages": everything, "max_tokens": self.reply_tokens}
         completions = self.client.chat.completions.with_raw_response
         if stream:
             raw = completions.create(**call, stream=True, stream_options={"include_usage": True})
@@ -58,15 +58,15 @@ class OpenAIChat:
 class AnthropicMessages:
     name = "anthropic"
 
-    def __init__(self, port, model):
-        self.model = model
+    def __init__(self, port, model, reply_tokens=REPLY_TOKENS):
+        self.model, self.reply_tokens = model, reply_tokens
         self.client = anthropic.Anthropic(
             base_url=f"http://{wire.HOST}:{port}", api_key="none", max_retries=0, timeout=wire.TIMEOUT_S
         )
 
     def ask(self, system, messages, stream):
         """Returns (reply text, Turn). Here the reported input tokens leave the cached ones out."""
-        call = {"model": self.model, "system": system, "messages": messages, "max_tokens": REPLY_TOKENS}
+        call = {"model": self.model, "system": system, "messages": messages, "max_tokens": self.reply_tokens}
         if stream:
             with self.client.messages.stream(**call) as events:
                 message, raw = events.get_final_message(), events.response
@@ -85,12 +85,14 @@ def backend_of(raw):
 @dataclass
 class Conversation:
     """One chat with a client of its own. `streams(turn)` says which turns stream; a question has
-    `words` words and the system text three times as many."""
+    `words` words and the system text three times as many. It ends at its first error, or leaves that
+    turn out and `goes_on`."""
 
     number: int
     client: object
     streams: object
     words: int
+    goes_on: bool = False
     turns: list = field(default_factory=list)
     errors: list = field(default_factory=list)
 
@@ -106,7 +108,10 @@ class Conversation:
             except (openai.OpenAIError, anthropic.AnthropicError, ValueError) as error:
                 how = "stream" if stream else "whole"
                 self.errors.append(f"{self.client.name} {how}, turn {turn}: {error!r}"[:300])
-                return
+                if not self.goes_on:
+                    return
+                messages.pop()
+                continue
             self.turns.append(figures)
             messages.append({"role": "assistant", "content": reply or "."})
 

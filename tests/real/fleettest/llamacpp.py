@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from . import caches, hangup, homes, policies, streams, surface
+from . import caches, hangup, homes, overload, policies, streams, surface
 from .report import Report
 from .run import all_of
 
@@ -13,6 +13,7 @@ STEPS = {
     "caches": caches.run,
     "hangup": hangup.run,
     "homes": homes.run,
+    "overload": overload.run,
     "surface": surface.run,
 }
 

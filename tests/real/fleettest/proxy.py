@@ -26,6 +26,9 @@ class Proxy:
         """Requests that hold a place on any backend."""
         return sum(backend["load"]["requests"] for backend in self.backends())
 
+    def metric(self, name):
+        return engine.metric(wire.request(self.admin, "GET", "/metrics").body.decode(), name)
+
     def backends(self):
         return wire.get_json(self.admin, "/admin/backends")["backends"]
 

@@ -11,3 +11,9 @@ WORDS = (
 def words(seed, count):
     choice = random.Random(seed).choice
     return " ".join(choice(WORDS) for _ in range(count))
+
+
+def settings(seed, count):
+    """Names with numbers: dense, 2.2 bytes a token where the words alone have 4.4."""
+    chosen = random.Random(seed)
+    return " ".join(f"{chosen.choice(WORDS)}={chosen.randrange(100)}" for _ in range(count))

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from . import chats, report
+from . import chats, crowd, report
 from .engine import engines
 from .proxy import shearwater
 from .report import Report
@@ -14,6 +14,13 @@ CONVERSATIONS = 4
 TURNS = 4
 # The engines run with 2,048 tokens of context.
 WORDS = 60
+# Engines that refuse: vLLM has three requests in all, SGLang one at work and one waiting.
+STREAMS = 12
+REPLY_TOKENS = 200
+CAPPED = (
+    ("vllm", MODEL, "--max-num-queued-reqs", 3),
+    ("sglang", MODEL, "--max-running-requests", 1, "--max-queued-requests", 1),
+)
 # vLLM reuses whole blocks of 32 tokens and SGLang whole pages of 16: the last one may be lost.
 BLOCK_TOKENS = 32
 
@@ -50,12 +57,28 @@ def run(out):
     out.bar("every follow-up goes home and finds its prefix", home == wanted, f"{home} of {wanted}")
 
 
+def rush(where, ports):
+    return crowd.rush(where, crowd.clients(ports, MODEL, STREAMS, REPLY_TOKENS), WORDS)
+
+
+def run_full(out):
+    report.heading(f"{STREAMS} streams at once, a vLLM with room for 3 and an SGLang with room for 2")
+    with engines(*CAPPED) as backends:
+        direct = rush("nothing", [backend.port for backend in backends])
+        with shearwater(backends) as proxy:
+            crowd.judge("full", direct, crowd.through(proxy, rush), out)
+
+
+STEPS = {"conversations": run, "full": run_full}
+
+
 def main():
     parser = argparse.ArgumentParser(prog="vllm-sglang", description=__doc__.split(";")[0])
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS), help="only these (all)")
     parser.add_argument("--json", metavar="FILE", help="write bars and figures there, too")
     args = parser.parse_args()
     out = Report()
-    all_of({"vllm-sglang": run}, out)
+    all_of({name: STEPS[name] for name in args.steps}, out)
     return out.finish(args.json)
 
 

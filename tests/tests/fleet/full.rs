@@ -250,7 +250,40 @@ async fn llamacpp_whose_pool_ran_out_is_busy_and_not_broken() {
     assert_eq!(reply.status, 200, "{}", reply.text());
     assert!(fleet.engine("b0").state().overflowed >= 2, "the pool never ran out");
     assert!(fleet.proxy.admits(0), "busy is not broken");
+    // What was reserved did not fit, so less of it is let in.
+    fleet
+        .proxy
+        .believes("less is let in", |all| all[0]["limits"]["tokens_max"].as_u64() < Some(1_000))
+        .await;
     fleet.proxy.idle().await;
+}
+
+/// A chat of many short messages: what the template adds to each makes twice as many tokens of it as its bytes suggest.
+fn dense(number: u64) -> Value {
+    let messages =
+        (0..30).map(|at| json!({ "role": "user", "content": prose(100 * number + at, 25) }));
+    let mut body = chat_stream("");
+    body["messages"] = messages.collect();
+    body["max_tokens"] = json!(60);
+    body
+}
+
+#[tokio::test]
+async fn a_first_rush_of_dense_prompts_on_a_shared_pool_loses_nobody() {
+    let mut options = EngineOptions { reply: ReplyLength::fixed(60), ..narrow() };
+    options.params = options.params.with_kv_tokens(4_096);
+    options.params.slots = 16;
+    let fleet = Fleet::start(vec![options], "").await;
+    fleet.proxy.believes("its pool is known", |all| all[0]["limits"]["tokens_max"] == 4_096).await;
+    let mut clients = Vec::new();
+    for number in 0..16 {
+        clients.push(sent(&fleet, CHAT, &dense(number)).await);
+    }
+    for mut client in clients {
+        let reply = client.reply().await;
+        assert!(reply.status == 200 && reply.text().contains("[DONE]"), "{}", reply.text());
+    }
+    assert_eq!(fleet.engine("b0").state().overflowed, 0);
 }
 
 #[tokio::test]

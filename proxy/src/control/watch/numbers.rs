@@ -9,7 +9,7 @@ use crate::control::http_client::get;
 use crate::control::models;
 use crate::control::reading::{Reading, Signs};
 use crate::insight::Model;
-use crate::limits::MODELS_INTERVAL_MS;
+use crate::limits::{MODELS_INTERVAL_MS, POOL_REGAIN_DIVISOR};
 
 /// Readings that fail in a row before a reported queue no longer counts.
 const STALE_AFTER_FAILURES: u32 = 3;
@@ -18,6 +18,9 @@ impl Watch {
     pub(super) async fn scrape(&mut self) {
         let asked = now();
         let slots_asked = self.upstream.pins.ask();
+        if self.upstream.ran_out_at().is_some() {
+            self.scraper.pool_ran_out();
+        }
         let read = self.scraper.read(self.target(), self.upstream.kind()).await;
         match read {
             Ok(None) => {}
@@ -64,10 +67,16 @@ impl Watch {
             requests_max: self.settings.slots.or(reading.slots).unwrap_or(0),
             tokens_max: self.settings.kv_tokens.or(reading.kv_tokens).unwrap_or(0),
         };
-        // Only changes are written, so that what shards learned the hard way stays.
-        if self.limits != Some(limits) {
-            self.limits = Some(limits);
-            self.backend().set_limits(limits);
+        let before = self.limits.replace(limits);
+        let granted = self.backend().limits();
+        let tokens_max = tokens_to_grant(
+            before.map(|told| told.tokens_max),
+            granted.tokens_max,
+            limits.tokens_max,
+        );
+        let grant = Limits { tokens_max, ..limits };
+        if before.is_none() || grant != granted {
+            self.backend().set_limits(grant);
         }
         if let Some(mine) = self.mine() {
             let kv_tokens = self.settings.kv_tokens.or(reading.kv_tokens);
@@ -78,6 +87,7 @@ impl Watch {
     pub(super) fn restarted(&mut self, why: &str) {
         self.insight.order_cleared(self.id);
         self.upstream.pins.forget();
+        self.upstream.forget_ran_out();
         self.signs = Signs::default();
         self.report(|report| {
             report.restarts = report.restarts.saturating_add(1);
@@ -120,8 +130,40 @@ impl Watch {
     }
 }
 
+/// What to grant of a pool of `told` tokens, of which shards left `granted` after it had run out; 0 means unlimited.
+fn tokens_to_grant(told_before: Option<u64>, granted: u64, told: u64) -> u64 {
+    let lowered = |before: u64| granted != 0 && (before == 0 || granted < before);
+    if !told_before.is_some_and(lowered) {
+        return told;
+    }
+    let whole = if told == 0 { granted } else { told };
+    let regained = granted + whole / POOL_REGAIN_DIVISOR + 1;
+    if told == 0 { regained } else { regained.min(told) }
+}
+
 /// Whether two lists name the same models; engines say another `created` each time.
 fn same_names(left: &[Model], right: &[Model]) -> bool {
     left.len() == right.len()
         && left.iter().zip(right).all(|(l, r)| l.id == r.id && l.alias == r.alias)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_never_ran_out_is_granted_whole_at_every_change() {
+        assert_eq!(tokens_to_grant(None, 0, 1_000), 1_000);
+        assert_eq!(tokens_to_grant(Some(1_000), 1_000, 1_000), 1_000);
+        assert_eq!(tokens_to_grant(Some(1_000), 1_000, 4_000), 4_000);
+        assert_eq!(tokens_to_grant(Some(0), 0, 0), 0);
+    }
+
+    #[test]
+    fn what_a_pool_that_ran_out_lost_comes_back_bit_by_bit_and_no_further() {
+        assert_eq!(tokens_to_grant(Some(5_120), 3_000, 5_120), 3_011);
+        assert_eq!(tokens_to_grant(Some(5_120), 5_119, 5_120), 5_120);
+        assert_eq!(tokens_to_grant(Some(9_000), 3_000, 2_000), 2_000);
+        assert_eq!(tokens_to_grant(Some(0), 512, 0), 514);
+    }
 }
