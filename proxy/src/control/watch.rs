@@ -291,6 +291,10 @@ impl Watch {
                     self.upstream.set_kind(EngineKind::Unknown);
                 }
                 self.went_down(complaint.as_deref().unwrap_or_default());
+                if matches!(sign, Sign::Silent(_) | Sign::Unreachable(_)) {
+                    // Neither will it answer those who wait there, and no closed connection tells them.
+                    self.upstream.give_up(now());
+                }
             }
             Some(Change::Up { was_refused }) => self.came_up(was_refused),
             None => {}

@@ -218,3 +218,25 @@ async fn a_short_document_that_breaks_off_is_asked_for_elsewhere_and_a_long_one_
     let reply = proxy.client().await.ask("/v1/chat/completions", &chat("hi")).await;
     assert_eq!((reply.status, reply.complete), (200, false));
 }
+
+#[tokio::test]
+async fn requests_before_an_engine_that_hangs_are_served_elsewhere_once_its_probes_tell() {
+    let hung =
+        Script::start(|mut conn: Conn| async move { while conn.request().await.is_some() {} })
+            .await;
+    let free = Script::always(ok_json("{}")).await;
+    let settings = "[health]\ninterval_ms = 50\ntimeout_ms = 50\nfailures_to_down = 2\n\
+        [routing]\npolicy = \"round_robin\"\n";
+    let proxy = Proxy::start(&[hung.url(), free.url()], settings);
+    let (mut one, mut two) = (proxy.client().await, proxy.client().await);
+    one.post("/v1/chat/completions", &chat("hi")).await;
+    two.post("/v1/chat/completions", &chat("ho")).await;
+    eventually("one of them is stuck", || hung.requests().len() == 1).await;
+    hung.deafen(true);
+    for client in [&mut one, &mut two] {
+        let reply = client.reply().await;
+        assert_eq!((reply.status, reply.backend()), (200, "b1"));
+    }
+    assert!(!proxy.admits(0));
+    proxy.idle().await;
+}
