@@ -8,7 +8,7 @@ use std::time::Duration;
 use engine_support::{
     Broken, Client, call, chat, chat_stream, eventually, get, options, post, start,
 };
-use loadgen::engine::{Cut, CutHow, Faults, Persona, SimEngine};
+use loadgen::engine::{Cut, CutHow, Faults, Persona, RateLimit, SimEngine};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -290,6 +290,50 @@ async fn a_broken_engine_answers_500() {
         let engine = with(persona, Faults { internal_error: true, ..Faults::default() });
         assert_eq!(post(&engine, CHAT, &chat_stream("hi")).await.status(), 500, "{persona}");
     }
+}
+
+#[tokio::test]
+async fn a_rate_limit_says_when_to_come_again_if_it_is_told_to() {
+    for (persona, wait_s) in [(Persona::LlamaCpp, Some(7)), (Persona::Vllm, None)] {
+        let rate_limited = Some(RateLimit { retry_after_s: wait_s });
+        let engine = with(persona, Faults { rate_limited, ..Faults::default() });
+        let reply = post(&engine, CHAT, &chat_stream("hi")).await;
+        let told = reply.head.get("retry-after").map(|seconds| seconds.parse().unwrap());
+        assert_eq!((reply.status(), told), (429, wait_s), "{persona}");
+        assert_eq!(reply.json()["error"]["code"], "rate_limit_exceeded");
+        let reply = post(&engine, "/v1/messages", &chat("hi")).await;
+        assert_eq!(reply.json()["error"]["type"], "rate_limit_error");
+        assert_eq!(get(&engine, "/health").await.status(), 200, "{persona}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_key_is_told_in_each_engines_words() {
+    for (persona, error) in [
+        (Persona::Vllm, json!("Unauthorized")),
+        (Persona::Sglang, json!("Unauthorized")),
+        (
+            Persona::LlamaCpp,
+            json!({"code": 401, "message": "Invalid API Key", "type": "authentication_error"}),
+        ),
+    ] {
+        let engine = with(persona, Faults { key_refused: true, ..Faults::default() });
+        let reply = post(&engine, CHAT, &chat("hi")).await;
+        assert_eq!((reply.status(), &reply.json()["error"]), (401, &error), "{persona}");
+        assert_eq!(engine.state().requests, 0);
+    }
+}
+
+#[tokio::test]
+async fn connections_are_reset_as_soon_as_they_are_accepted_and_open_ones_live_on() {
+    let engine = with(Persona::Vllm, Faults::default());
+    let mut open = Client::connect(engine.addr()).await;
+    open.call("GET", "/version", &Value::Null).await;
+    engine.patch_faults(&json!({"reset_on_accept": true})).unwrap();
+    assert_eq!(Client::connect(engine.addr()).await.end().await, Broken::Reset);
+    assert_eq!(open.call("POST", CHAT, &chat("hi")).await.status(), 200);
+    engine.patch_faults(&json!({"reset_on_accept": null})).unwrap();
+    assert_eq!(post(&engine, CHAT, &chat("hi")).await.status(), 200);
 }
 
 #[tokio::test]

@@ -37,6 +37,10 @@ pub(crate) enum Failure {
     Internal,
     /// Not serving (a fault on demand).
     Unavailable,
+    /// Too many requests for a limit (a fault on demand), with seconds to wait.
+    RateLimited { retry_after_s: Option<u32> },
+    /// The key is not accepted (a fault on demand).
+    KeyRefused,
 }
 
 const VLLM_BUSY: &str = "The engine is currently busy and cannot accept new requests. Please try again later or on a \
@@ -50,9 +54,11 @@ impl Failure {
                 500
             }
             Failure::BadJson | Failure::Missing(_) | Failure::TooLong { .. } => 400,
+            Failure::KeyRefused => 401,
             Failure::UnknownModel(_) | Failure::NotFound => 404,
             Failure::MethodNotAllowed => 405,
             Failure::TooLarge => 413,
+            Failure::RateLimited { .. } => 429,
             Failure::PoolExhausted | Failure::Internal => 500,
             Failure::Unsupported => 501,
             Failure::Busy | Failure::NoSlot | Failure::Unavailable => 503,
@@ -62,11 +68,25 @@ impl Failure {
     /// The body of the answer, before anything was sent.
     pub(crate) fn body(&self, persona: Persona, api: Option<Api>) -> Value {
         match persona {
+            _ if matches!(self, Failure::RateLimited { .. }) => self.limit(api),
+            // Their middleware answers before any dialect is known.
+            Persona::Vllm | Persona::Sglang if *self == Failure::KeyRefused => {
+                json!({"error": "Unauthorized"})
+            }
             Persona::LlamaCpp => self.llama(api),
             Persona::Vllm => self.vllm(api),
             Persona::Sglang => self.sglang(api),
             Persona::OpenAi => self.openai(),
         }
+    }
+
+    /// No engine limits rates; what stands before it does, in the caller's dialect.
+    fn limit(&self, api: Option<Api>) -> Value {
+        let message = self.message(Persona::OpenAi);
+        if api == Some(Api::Messages) {
+            return anthropic("rate_limit_error", &message);
+        }
+        json!({"error": {"message": message, "type": "requests", "param": null, "code": "rate_limit_exceeded"}})
     }
 
     fn llama(&self, api: Option<Api>) -> Value {
@@ -83,6 +103,7 @@ impl Failure {
             Failure::TooLong { .. } => "exceed_context_size_error",
             Failure::NoSlot | Failure::Unavailable | Failure::Busy => "unavailable_error",
             Failure::Unsupported => "not_supported_error",
+            Failure::KeyRefused => "authentication_error",
             _ if code >= 500 => "server_error",
             _ => "invalid_request_error",
         };
@@ -144,6 +165,7 @@ impl Failure {
         let (kind, code) = match self {
             Failure::TooLong { .. } => ("invalid_request_error", json!("context_length_exceeded")),
             Failure::UnknownModel(_) => ("invalid_request_error", json!("model_not_found")),
+            Failure::KeyRefused => ("invalid_request_error", json!("invalid_api_key")),
             Failure::Busy | Failure::Unavailable => ("server_error", json!("overloaded")),
             Failure::Internal | Failure::PoolExhausted => ("server_error", Value::Null),
             _ => ("invalid_request_error", Value::Null),
@@ -187,6 +209,9 @@ impl Failure {
             (Failure::Internal, _) => "Internal server error".to_owned(),
             (Failure::Unavailable, Persona::LlamaCpp) => "Loading model".to_owned(),
             (Failure::Unavailable, _) => "Service unavailable".to_owned(),
+            (Failure::RateLimited { .. }, _) => "Rate limit reached for requests".to_owned(),
+            (Failure::KeyRefused, Persona::LlamaCpp) => "Invalid API Key".to_owned(),
+            (Failure::KeyRefused, _) => "Incorrect API key provided".to_owned(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Faults a simulated engine commits on demand: at the start, by a library call, or live through `POST /sim/faults`, whose JSON
-//! object changes only the members it names. They apply to inference requests; `/sim/*` always answers unless the port is
-//! refused.
+//! object changes only the members it names. They apply to inference requests; `/sim/*` always answers unless connections are
+//! refused or reset.
 
 use std::fmt;
 
@@ -34,6 +34,14 @@ pub struct Cut {
     pub times: Option<u32>,
 }
 
+/// Requests are over a limit of their rate, as a gateway or a provider before an engine says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RateLimit {
+    /// What `Retry-After` says, seconds; absent = no such header.
+    pub retry_after_s: Option<u32>,
+}
+
 /// The faults in force.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -44,6 +52,8 @@ pub struct Faults {
     pub stall_after_events: Option<u32>,
     /// Nothing listens: connections are refused. Open ones live on.
     pub refuse: bool,
+    /// Connections are reset as soon as they are accepted. Open ones live on.
+    pub reset_on_accept: bool,
     /// Every reply's head is held back so long, milliseconds.
     pub slow_head_ms: u64,
     /// Idle connections are closed after this long instead, milliseconds.
@@ -62,6 +72,10 @@ pub struct Faults {
     pub unhealthy: bool,
     /// Inference requests are answered 500.
     pub internal_error: bool,
+    /// Inference requests are answered 429.
+    pub rate_limited: Option<RateLimit>,
+    /// Inference requests are answered 401: the key they carry is not accepted.
+    pub key_refused: bool,
 }
 
 impl Default for Faults {
@@ -70,6 +84,7 @@ impl Default for Faults {
             cut: None,
             stall_after_events: None,
             refuse: false,
+            reset_on_accept: false,
             slow_head_ms: 0,
             idle_close_ms: None,
             reset_on: None,
@@ -79,6 +94,8 @@ impl Default for Faults {
             wedge: false,
             unhealthy: false,
             internal_error: false,
+            rate_limited: None,
+            key_refused: false,
         }
     }
 }

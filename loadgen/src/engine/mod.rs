@@ -21,7 +21,7 @@ mod state;
 pub mod text;
 
 pub use ask::Api;
-pub use faults::{Cut, CutHow, Faults, FaultsError};
+pub use faults::{Cut, CutHow, Faults, FaultsError, RateLimit};
 pub use options::{EngineOptions, ReplyLength};
 pub use persona::Persona;
 pub use sim::{SimEngine, StartError};

@@ -8,6 +8,7 @@ use tokio::time::{Duration, Instant};
 use super::super::ask::Api;
 use super::super::core::Progress;
 use super::super::errors::Failure;
+use super::super::faults::{Faults, RateLimit};
 use super::super::http::{Conn, Gone, Head};
 use super::super::info;
 use super::super::model::Refusal;
@@ -69,6 +70,17 @@ fn gate(shared: &Shared) -> Option<Next> {
     next
 }
 
+/// Faults that answer with a status.
+fn refused_on_demand(faults: &Faults) -> Result<(), Failure> {
+    if faults.key_refused {
+        return Err(Failure::KeyRefused);
+    }
+    if let Some(RateLimit { retry_after_s }) = faults.rate_limited {
+        return Err(Failure::RateLimited { retry_after_s });
+    }
+    if faults.internal_error { Err(Failure::Internal) } else { Ok(()) }
+}
+
 enum Admitted {
     Taken(Ticket, Box<StreamJob>),
     /// Busy, told in a stream that has begun.
@@ -77,9 +89,7 @@ enum Admitted {
 
 fn admit(shared: &Arc<Shared>, prepared: Prepared) -> Result<Admitted, Failure> {
     let faults = shared.faults.borrow().clone();
-    if faults.internal_error {
-        return Err(Failure::Internal);
-    }
+    refused_on_demand(&faults)?;
     let persona = shared.options.persona;
     let Prepared { facts, request, prompt_hash } = prepared;
     let job = StreamJob { total: request.reply_tokens, facts, prompt_hash };

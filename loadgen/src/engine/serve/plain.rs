@@ -37,7 +37,11 @@ impl Answer {
 
     pub(super) fn failure(persona: Persona, api: Option<Api>, failure: &Failure) -> Self {
         let status = failure.status(persona, api);
-        Self { status, ..Self::json(persona, &failure.body(persona, api)) }
+        let mut answer = Self { status, ..Self::json(persona, &failure.body(persona, api)) };
+        if let Failure::RateLimited { retry_after_s: Some(seconds) } = failure {
+            answer.extra.push(("Retry-After", seconds.to_string()));
+        }
+        answer
     }
 
     fn text(content_type: &'static str, body: String) -> Self {

@@ -37,6 +37,9 @@ pub(in super::super) async fn serve(shared: Arc<Shared>, stream: TcpStream) {
     let mut life = shared.life.subscribe();
     let born = life.borrow().generation;
     let mut conn = Conn::new(stream);
+    if shared.faults.borrow().reset_on_accept {
+        return conn.reset();
+    }
     let next = tokio::select! {
         biased;
         () = doomed(&mut life, born) => Next::Reset,
