@@ -1,4 +1,4 @@
-"""Claude Code and Codex, each asked one question without a terminal, with a home of their own and nothing to call home."""
+"""Claude Code and Codex, each asked one question without a terminal, with a home of their own."""
 
 import json
 import os
@@ -66,7 +66,10 @@ def claude_program():
 
 def claude(base, model, prompt):
     quiet = (
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+        "DISABLE_AUTOUPDATER",
+        "DISABLE_TELEMETRY",
+        "DISABLE_ERROR_REPORTING",
     )
     models = ("ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL")
     more = {"ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": "no-secret"}

@@ -1,6 +1,7 @@
-"""The faults, and what the user of each library is to see of each: `reference` behaviour of the product, not of the libraries.
+"""The faults, and what the user of each library is to see of each.
 
-A scene starts a fleet and a proxy of its own, breaks something, makes every call and says what each should have come to."""
+A scene starts a fleet and a proxy of its own, breaks something, makes every call and says what each
+should have come to."""
 
 import time
 
