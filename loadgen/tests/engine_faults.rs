@@ -384,3 +384,19 @@ async fn a_client_that_leaves_in_the_middle_of_its_body_does_no_harm() {
     assert_eq!(client.end().await, Broken::Closed(Vec::new()));
     assert_eq!(post(&engine, CHAT, &chat("hi")).await.status(), 200);
 }
+
+#[tokio::test]
+async fn a_prompt_that_was_taken_twice_stands_twice_in_the_ledger_and_a_refused_one_does_not() {
+    let file = std::env::temp_dir().join(format!("ledger-{}", fastrand::u64(..)));
+    let mut options = options(Persona::Vllm);
+    options.ledger = Some(file.clone());
+    let (first, second) = (start(options.clone()), start(options));
+    for engine in [&first, &second, &second] {
+        post(engine, CHAT, &chat("twice")).await;
+        second.set_faults(Faults { full: engine.addr() == second.addr(), ..Faults::default() });
+    }
+    let ledger = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let lines: Vec<&str> = ledger.lines().collect();
+    assert!(lines.len() == 2 && lines[0] == lines[1] && lines[0].len() == 16, "{ledger}");
+}

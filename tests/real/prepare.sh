@@ -37,6 +37,15 @@ build_proxy() {
   export SHEARWATER_BIN
 }
 
+# SHEARWATER_LOADGEN names a load generator, which is also the simulated engine, that is built already.
+build_loadgen() {
+  if [[ -z ${SHEARWATER_LOADGEN:-} ]]; then
+    (cd "$REPO" && cargo build --release --locked -p loadgen --bin shearwater-loadgen)
+    SHEARWATER_LOADGEN=${CARGO_TARGET_DIR:-$REPO/target}/release/shearwater-loadgen
+  fi
+  export SHEARWATER_LOADGEN
+}
+
 # The environment is made anew when requirements.txt changes.
 make_clients() {
   CLIENTS=$SHEARWATER_ENGINES/test-clients
@@ -49,8 +58,28 @@ make_clients() {
   fi
 }
 
+# The libraries and programs of the other language, pinned in node-clients.json. Without Node.js it is installed where
+# the system's own packages can be; the tests skip, loudly, what cannot be had.
+make_node_clients() {
+  export SHEARWATER_NODE_CLIENTS=$SHEARWATER_ENGINES/node-clients
+  if ! command -v npm >/dev/null && command -v apt-get >/dev/null; then
+    apt-get -qq update && apt-get -qq install -y nodejs npm || true
+  fi
+  if ! command -v npm >/dev/null; then
+    echo "SKIP: no npm here and no way to install it; NOTHING OF NODE.JS IS TESTED" >&2
+  elif ! cmp -s "$HERE/node-clients.json" "$SHEARWATER_NODE_CLIENTS/package.json"; then
+    rm -rf "$SHEARWATER_NODE_CLIENTS.new" && mkdir -p "$SHEARWATER_NODE_CLIENTS.new"
+    cp "$HERE/node-clients.json" "$SHEARWATER_NODE_CLIENTS.new/package.json"
+    if npm install --prefix "$SHEARWATER_NODE_CLIENTS.new" --silent --no-audit --no-fund; then
+      rm -rf "$SHEARWATER_NODE_CLIENTS" && mv "$SHEARWATER_NODE_CLIENTS.new" "$SHEARWATER_NODE_CLIENTS"
+    else
+      echo "SKIP: npm could not install node-clients.json; NOTHING OF NODE.JS IS TESTED" >&2
+    fi
+  fi
+}
+
 # hand_over MODULE ARGUMENTS...: the rest is Python, which also ends what it started.
 hand_over() {
   cd "$HERE"
-  exec "$CLIENTS/bin/python" -m "fleettest.$1" "${@:2}"
+  exec "$CLIENTS/bin/python" -m "$1" "${@:2}"
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::Args;
 use tokio::runtime;
@@ -87,6 +88,9 @@ pub struct EngineArgs {
     /// Close idle connections after so long, milliseconds.
     #[arg(long, default_value_t = 5_000)]
     pub idle_close_ms: u64,
+    /// Append the hash of each prompt that is taken to this file, a line each: what was worked on twice stands there twice.
+    #[arg(long, value_name = "FILE")]
+    pub ledger: Option<PathBuf>,
     /// Engines to run in this process. The others listen on the ports after the first one's, or all on free ones.
     #[arg(long, default_value_t = 1)]
     pub count: u16,
@@ -165,6 +169,7 @@ impl EngineArgs {
         options.kv_unified = !self.split_kv;
         options.idle_close_ms = self.idle_close_ms;
         options.stamp_events = self.stamp_events;
+        options.ledger.clone_from(&self.ledger);
         options.faults = self.faults.faults();
         self.set_params(&mut options);
         let params = &options.params;

@@ -10,6 +10,7 @@ mod errors;
 mod faults;
 mod http;
 mod info;
+mod ledger;
 pub mod model;
 mod options;
 mod persona;

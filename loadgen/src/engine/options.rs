@@ -2,6 +2,7 @@
 //! 64 slots. Nothing here changes after the start; faults do, see `faults`.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use super::faults::Faults;
 use super::model::{Memory, Params};
@@ -62,6 +63,8 @@ pub struct EngineOptions {
     pub idle_close_ms: u64,
     /// Largest request body accepted, bytes.
     pub body_bytes_max: usize,
+    /// File to which each prompt that is taken appends a line, its hash in hexadecimal; it outlives the engine.
+    pub ledger: Option<PathBuf>,
     /// Faults from the start.
     pub faults: Faults,
 }
@@ -84,6 +87,7 @@ impl EngineOptions {
             stamp_events: false,
             idle_close_ms: 5_000,
             body_bytes_max: 100 << 20,
+            ledger: None,
             faults: Faults::default(),
         }
     }

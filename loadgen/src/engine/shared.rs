@@ -8,6 +8,7 @@ use tokio::sync::{Notify, watch};
 use super::clock::Clock;
 use super::core::{Core, Progress};
 use super::faults::{Cut, CutHow, Faults};
+use super::ledger::Ledger;
 use super::model::{Micros, Refusal, Request, RequestId};
 use super::options::EngineOptions;
 
@@ -32,6 +33,7 @@ pub(super) enum Phase {
 pub(super) struct Shared {
     pub(super) options: EngineOptions,
     pub(super) clock: Clock,
+    pub(super) ledger: Ledger,
     core: Mutex<Core>,
     pub(super) wake: Notify,
     pub(super) faults: watch::Sender<Faults>,
@@ -39,11 +41,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(options: EngineOptions) -> Arc<Self> {
+    pub(super) fn new(options: EngineOptions, ledger: Ledger) -> Arc<Self> {
         let clock = Clock::new();
         let core = Core::new(&options, &options.faults, clock.now());
         Arc::new(Self {
             clock,
+            ledger,
             core: Mutex::new(core),
             wake: Notify::new(),
             faults: watch::Sender::new(options.faults.clone()),

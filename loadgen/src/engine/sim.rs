@@ -13,6 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Duration;
 
 use super::faults::{Faults, FaultsError};
+use super::ledger::Ledger;
 use super::options::EngineOptions;
 use super::serve::serve;
 use super::shared::{Phase, Shared};
@@ -25,6 +26,8 @@ pub enum StartError {
     NoRuntime,
     /// The address cannot be listened on.
     Listen(SocketAddr, io::Error),
+    /// The file of taken prompts cannot be written.
+    Ledger(io::Error),
 }
 
 impl fmt::Display for StartError {
@@ -34,6 +37,7 @@ impl fmt::Display for StartError {
                 f.write_str("a simulated engine needs a tokio runtime around it")
             }
             StartError::Listen(addr, error) => write!(f, "cannot listen on {addr}: {error}"),
+            StartError::Ledger(error) => write!(f, "cannot write the ledger: {error}"),
         }
     }
 }
@@ -59,7 +63,8 @@ impl SimEngine {
         let listener = if refuse { None } else { Some(door.open()) }
             .transpose()
             .map_err(|error| StartError::Listen(addr, error))?;
-        let shared = Shared::new(options);
+        let ledger = Ledger::open(options.ledger.as_deref()).map_err(StartError::Ledger)?;
+        let shared = Shared::new(options, ledger);
         let driver = runtime.spawn(drive(Arc::clone(&shared)));
         let accepting = runtime.spawn(accept(Arc::clone(&shared), door, listener, driver));
         Ok(Self { shared, addr, accepting: Some(accepting) })

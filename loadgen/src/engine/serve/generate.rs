@@ -100,7 +100,10 @@ fn admit(shared: &Arc<Shared>, prepared: Prepared) -> Result<Admitted, Failure> 
         Refusal::Busy
     } else {
         match shared.submit(request) {
-            Ok(ticket) => return Ok(Admitted::Taken(ticket, Box::new(job))),
+            Ok(ticket) => {
+                shared.ledger.note_taken(prompt_hash);
+                return Ok(Admitted::Taken(ticket, Box::new(job)));
+            }
             Err(refusal) => refusal,
         }
     };

@@ -1,0 +1,1 @@
+"""Vendors' clients before Shearwater and a simulated fleet that breaks on demand."""
