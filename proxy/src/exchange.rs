@@ -223,7 +223,9 @@ impl<'s> Exchange<'s> {
             dialect: self.api.dialect(),
             bytes: 0,
         };
-        let relayed = relay.run(out, raw, slot.as_ref()).await;
+        // What a caller did wrong was not prefilled, and how soon that was said tells nothing of the engine's speed.
+        let prefilled = slot.as_ref().filter(|_| !answer::status::is_callers(head.status()));
+        let relayed = relay.run(out, raw, prefilled).await;
         drop(slot);
         self.record.events = reply.events();
         self.record.usage = reply.usage();
