@@ -54,6 +54,10 @@ pub const CAPACITY_VOTES: f32 = 2048.0;
 /// Votes by which a capacity an octave away has to be better than the one expected: one prompt that was found or lost.
 pub const CAPACITY_PRIOR_VOTES: f32 = 2.0;
 
+/// Standard deviations by which votes must differ from a coin's to speak against the capacity assumed: less than one in
+/// seven hundred does so by chance, and the votes of one prompt, which are alike, do so no sooner than nine of them.
+pub const CAPACITY_DEVIATIONS: f32 = 3.0;
+
 /// Reports mean nothing when less than this part of what was used before was cached, as a divisor.
 pub const CAPACITY_COUNTED_DIVISOR: f32 = 64.0;
 
