@@ -80,7 +80,7 @@ fn every_request_ends_once_whatever_the_router() {
     for entry in real() {
         let outcome = Setup::new(4).run(entry.kind, &requests);
         assert_eq!(outcome.samples.len(), requests.len(), "{}", entry.name);
-        let tokens: u64 = outcome.samples.iter().map(|sample| sample.uncached_tokens).sum();
+        let tokens: u64 = outcome.samples.iter().map(|sample| sample.computed.tokens).sum();
         let asked: u64 = requests.iter().map(|request| request.prompt_tokens).sum();
         assert!(tokens <= asked, "{}: no more is computed than asked for", entry.name);
     }
@@ -130,7 +130,7 @@ fn requests_held_by_the_router_all_end_and_never_exceed_a_backends_room() {
     let mut busy: Vec<Vec<(f64, f64)>> = vec![Vec::new(); 2];
     for (sample, request) in outcome.samples.iter().zip(in_order_of_end(&outcome, &requests)) {
         let first_s = sample.arrived_s + sample.ttft_s;
-        let start_s = first_s - sample.uncached_tokens as f64 / 8000.0;
+        let start_s = first_s - sample.computed.tokens as f64 / 8000.0;
         busy[sample.engine].push((start_s, first_s + request.output_tokens as f64 / 40.0));
     }
     for spans in &mut busy {

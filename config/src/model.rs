@@ -127,6 +127,10 @@ pub enum Policy {
     LeastRequests,
     /// The less loaded of two drawn at random.
     PowerOfTwo,
+    /// Shortest time to first token seen, times the requests there.
+    Ewma,
+    /// Where the hash of the conversation says, unless that is far busier than the mean.
+    ConsistentHash,
     /// Where the conversation was last.
     Session,
     /// Weighted sum of overlap, queue and cache pressure.

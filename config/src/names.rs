@@ -32,8 +32,8 @@ macro_rules! names {
 names!(UnknownModel, 2: "reject" => Reject, "any" => Any);
 names!(Kind, 5: "auto" => Auto, "vllm" => Vllm, "sglang" => Sglang, "llamacpp" => LlamaCpp,
     "openai" => OpenAi);
-names!(Policy, 7: "round_robin" => RoundRobin, "random" => Random,
-    "least_requests" => LeastRequests, "power_of_two" => PowerOfTwo, "session" => Session,
-    "prefix" => Prefix, "cost" => Cost);
+names!(Policy, 9: "round_robin" => RoundRobin, "random" => Random,
+    "least_requests" => LeastRequests, "power_of_two" => PowerOfTwo, "ewma" => Ewma,
+    "consistent_hash" => ConsistentHash, "session" => Session, "prefix" => Prefix, "cost" => Cost);
 names!(LogFormat, 2: "json" => Json, "text" => Text);
 names!(Level, 4: "error" => Error, "warn" => Warn, "info" => Info, "debug" => Debug);

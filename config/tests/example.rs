@@ -154,7 +154,16 @@ fn typed_values_arrive_in_their_units() {
 
 #[test]
 fn every_name_stands_for_one_value() {
-    for name in ["round_robin", "random", "least_requests", "power_of_two", "session", "prefix"] {
+    for name in [
+        "round_robin",
+        "random",
+        "least_requests",
+        "power_of_two",
+        "ewma",
+        "consistent_hash",
+        "session",
+        "prefix",
+    ] {
         assert_eq!(Policy::from_name(name).map(Policy::name), Some(name));
     }
     assert_eq!(Policy::from_name("Cost"), None);

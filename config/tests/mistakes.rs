@@ -125,7 +125,7 @@ fn names_that_are_no_choice_are_refused() {
         (
             "[routing]\npolicy = \"best\"",
             "2: routing.policy = \"best\": must be one of round_robin, random, least_requests, \
-             power_of_two, session, prefix, cost",
+             power_of_two, ewma, consistent_hash, session, prefix, cost",
         ),
         (
             "[log]\naccess = \"access.log\"",

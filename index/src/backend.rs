@@ -160,6 +160,11 @@ impl Backend {
         }
     }
 
+    /// Its engine was started anew: what was learned of its speed no longer holds.
+    pub fn restarted(&self) {
+        self.load.forget_speed();
+    }
+
     /// Puts switches, limits and reported gauges back to a new backend's, for an id that is used again. Requests still
     /// in flight and conversations stay counted until they leave.
     pub fn reset(&self) {
@@ -168,7 +173,7 @@ impl Backend {
         self.set_limits(Limits::default());
         self.set_queue_depth(0);
         self.set_kv_usage_permille(0);
-        self.load.pace.forget();
+        self.restarted();
     }
 
     fn switch(&self, bit: u8, on: bool) {

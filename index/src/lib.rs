@@ -35,6 +35,7 @@ mod fingerprint;
 mod fleet;
 mod ids;
 mod index;
+mod latency;
 pub mod limits;
 mod load;
 mod overlaps;
@@ -44,6 +45,7 @@ mod policies;
 mod policy;
 pub mod publication;
 mod recent;
+mod rendezvous;
 mod reservation;
 mod roster;
 mod set;
@@ -64,6 +66,7 @@ pub use index::{
     BackendStats, IndexConfig, IndexHandle, IndexReader, IndexStats, IndexWriter, Observation,
     Snapshot, index,
 };
+pub use latency::Seen;
 pub use load::Load;
 pub use overlaps::Overlaps;
 pub use pick::{Ask, Picker};

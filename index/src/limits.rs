@@ -54,6 +54,10 @@ pub const CAPACITY_VOTES: f32 = 2048.0;
 /// Votes by which a capacity an octave away has to be better than the one expected: one prompt that was found or lost.
 pub const CAPACITY_PRIOR_VOTES: f32 = 2.0;
 
+/// Standard deviations by which votes must differ from a coin's to speak against the capacity assumed: less than one in
+/// seven hundred does so by chance, and the votes of one prompt, which are alike, do so no sooner than nine of them.
+pub const CAPACITY_DEVIATIONS: f32 = 3.0;
+
 /// Reports mean nothing when less than this part of what was used before was cached, as a divisor.
 pub const CAPACITY_COUNTED_DIVISOR: f32 = 64.0;
 
@@ -120,6 +124,21 @@ pub const SHORTLIST_WIDE_MAX: usize = 16;
 /// How many it takes whatever they hold: the least busy. Twenty-four taken at random miss the better tenth of a fleet
 /// once in twelve decisions, and are taken at random only among equally busy ones.
 pub const SHORTLIST_CALM_MAX: usize = 24;
+
+/// How many it takes of a key's line where a policy follows one: all but the last are passed over only when their load
+/// is a quarter above the mean, which that of a whole line hardly ever is.
+pub const SHORTLIST_LINE_MAX: usize = 16;
+
+/// Leading blocks of a prompt that tell where it belongs, where no conversation is known: two kilobytes. Fewer are the
+/// same for everybody under one system prompt, more differ between requests of one template.
+pub const HASH_HEAD_BLOCKS: usize = 16;
+
+/// First tokens seen of a backend before their mean counts; until then it is nobody's slower choice.
+pub const LATENCY_SAMPLES_COLD: u32 = 20;
+
+/// Seconds without a first token after which what was seen before says nothing: one that was slow for a while is tried
+/// again once in so long.
+pub const LATENCY_FRESH_S: u32 = 60;
 
 /// Prefill work that makes a backend a busy one, in tokens: about what an engine prefills in half a second.
 pub const HEAVY_TOKENS: u64 = 4096;

@@ -7,6 +7,7 @@
 
 use crate::Millis;
 use crate::due::Due;
+use crate::latency::{Latency, Seen};
 use crate::pace::Pace;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -18,6 +19,7 @@ pub struct Load {
     due: Due,
     queue_depth: AtomicU32,
     kv_usage_permille: AtomicU32,
+    latency: Latency,
     pub(crate) pace: Pace,
 }
 
@@ -29,6 +31,7 @@ impl Load {
             due: Due::new(),
             queue_depth: AtomicU32::new(0),
             kv_usage_permille: AtomicU32::new(0),
+            latency: Latency::new(),
             pace: Pace::new(),
         }
     }
@@ -62,6 +65,11 @@ impl Load {
         self.due.at(now, gap_ms)
     }
 
+    /// How long first tokens took to come from here.
+    pub fn first_token(&self) -> Seen {
+        self.latency.seen()
+    }
+
     /// Requests waiting inside the engine, as it last reported.
     pub fn queue_depth(&self) -> u32 {
         // Relaxed: an independent gauge.
@@ -72,6 +80,17 @@ impl Load {
     pub fn kv_usage_permille(&self) -> u32 {
         // Relaxed: an independent gauge.
         self.kv_usage_permille.load(Ordering::Relaxed)
+    }
+
+    /// A first token came after so long.
+    pub(crate) fn note_first_token(&self, ms: u64, now: Millis) {
+        self.latency.add(ms, now);
+    }
+
+    /// What was learned of the engine's speed is of another one, or of before it was restarted.
+    pub(crate) fn forget_speed(&self) {
+        self.latency.forget();
+        self.pace.forget();
     }
 
     pub(crate) fn set_queue_depth(&self, requests: u32) {

@@ -128,6 +128,7 @@ impl Picker {
             };
             let decision = self.decision(ask, Some(at));
             self.record(fleet, ask, &to);
+            let reservation = reservation.placed_at(ask.now);
             return Some(Ok(Placed { reservation, decision }));
         }
         None
@@ -166,7 +167,11 @@ impl Picker {
         let fits = self.policy.reads_evidence() || self.policy.keeps_home();
         // Shards that start together must not walk together.
         let start = BackendId(ask.random as u16);
-        if fits { Interest::Fit } else { Interest::Even(self.last.unwrap_or(start)) }
+        match self.policy.line(ask) {
+            Some(key) => Interest::Line(key),
+            None if fits => Interest::Fit,
+            None => Interest::Even(self.last.unwrap_or(start)),
+        }
     }
 
     /// Whether somebody with room may exist that was not looked at: all looked at were full, or taken meanwhile.

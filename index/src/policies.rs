@@ -2,6 +2,8 @@
 
 mod balance;
 mod cost;
+mod ewma;
+mod hash;
 mod prefix;
 mod session;
 
@@ -18,6 +20,10 @@ pub enum PolicyKind {
     LeastRequests,
     /// The less busy of two taken at random.
     PowerOfTwo,
+    /// Least moving mean of the time to first token, times the requests there.
+    Ewma,
+    /// Consistent hashing of the conversation, or of the prompt's head, with bounded load.
+    ConsistentHash,
     /// The conversation's home, else fewest requests in flight.
     Session,
     /// `w_hit * hit - w_queue * queue - w_pressure * pressure`, highest first; each of the three is between 0 and 1.
@@ -47,11 +53,13 @@ impl PolicyKind {
         PolicyKind::Cost { recompute_max: 8.0, request_tokens: 100.0, conversation_tokens: 16.0 };
 
     /// Every policy with its default parameters, in the order they are documented.
-    pub const ALL: [PolicyKind; 7] = [
+    pub const ALL: [PolicyKind; 9] = [
         PolicyKind::RoundRobin,
         PolicyKind::Random,
         PolicyKind::LeastRequests,
         PolicyKind::PowerOfTwo,
+        PolicyKind::Ewma,
+        PolicyKind::ConsistentHash,
         PolicyKind::Session,
         PolicyKind::Prefix { w_hit: 0.4, w_queue: 0.3, w_pressure: 0.3 },
         PolicyKind::DEFAULT,
@@ -69,6 +77,8 @@ impl PolicyKind {
             PolicyKind::Random => "random",
             PolicyKind::LeastRequests => "least_requests",
             PolicyKind::PowerOfTwo => "power_of_two",
+            PolicyKind::Ewma => "ewma",
+            PolicyKind::ConsistentHash => "consistent_hash",
             PolicyKind::Session => "session",
             PolicyKind::Prefix { .. } => "prefix",
             PolicyKind::Cost { .. } => "cost",
@@ -82,6 +92,8 @@ impl PolicyKind {
             PolicyKind::Random => Box::new(balance::Random),
             PolicyKind::LeastRequests => Box::new(balance::LeastRequests),
             PolicyKind::PowerOfTwo => Box::new(balance::PowerOfTwo::new()),
+            PolicyKind::Ewma => Box::new(ewma::Ewma::default()),
+            PolicyKind::ConsistentHash => Box::new(hash::ConsistentHash::default()),
             PolicyKind::Session => Box::new(session::Session),
             PolicyKind::Prefix { w_hit, w_queue, w_pressure } => {
                 Box::new(prefix::Prefix::new(w_hit, w_queue, w_pressure))

@@ -2,7 +2,7 @@
 //! never reserves (after it) and never breaks ties (that is the picker's, the same for all policies).
 
 use crate::limits::SCORE_TERMS_MAX;
-use crate::{Ask, BackendId, Overlaps};
+use crate::{Ask, BackendId, Overlaps, Seen};
 
 /// One candidate's load, read once for the whole decision so that every term sees the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,6 +29,8 @@ pub struct LoadView {
     pub requests_max: u32,
     /// Tokens in the pool; 0 means unlimited.
     pub tokens_max: u64,
+    /// How long first tokens took to come from there.
+    pub first_token: Seen,
     /// Leading blocks of this prompt it plausibly holds.
     pub overlap_blocks: u32,
 }
@@ -107,6 +109,12 @@ pub trait Policy: Send + std::fmt::Debug {
     /// Whether the score depends on what a candidate holds.
     fn reads_evidence(&self) -> bool {
         false
+    }
+
+    /// The key whose line of backends ([`rendezvous`](crate::rendezvous)) a large pool is looked at in; none when the
+    /// policy follows no such order.
+    fn line(&self, _ask: &Ask<'_>) -> Option<u64> {
+        None
     }
 
     /// Told who got the request and how many of its tokens are to be prefilled there, and whether it followed earlier

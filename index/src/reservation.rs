@@ -32,6 +32,8 @@ pub struct Reservation<'f> {
     tokens: u64,
     /// Prefill work not given back yet. A cell: a reservation belongs to one request, on one thread at a time.
     uncached: Cell<u64>,
+    /// When the request was placed, for one whose wait for a first token is to be learned.
+    placed_at: Option<Millis>,
 }
 
 impl<'f> Reservation<'f> {
@@ -41,7 +43,13 @@ impl<'f> Reservation<'f> {
         charge: Charge,
     ) -> Result<Self, Rejected> {
         let (tokens, uncached) = backend.take(charge)?;
-        Ok(Self { backend, id, tokens, uncached: Cell::new(uncached) })
+        Ok(Self { backend, id, tokens, uncached: Cell::new(uncached), placed_at: None })
+    }
+
+    /// The same, of a request placed at this time.
+    pub(crate) fn placed_at(mut self, now: Millis) -> Self {
+        self.placed_at = Some(now);
+        self
     }
 
     /// Where the place is.
@@ -55,11 +63,13 @@ impl<'f> Reservation<'f> {
         self.backend.prefilled(self.uncached.take());
     }
 
-    /// The same, seen at `now`: the backend's prefill rate is learned from it.
+    /// The same, seen at `now`: the backend's prefill rate and its time to a first token are learned from it.
     pub fn prefill_done_at(&self, now: Millis) {
-        let uncached = self.uncached.get();
+        let (uncached, load) = (self.uncached.get(), &self.backend.load);
         if uncached > 0 {
-            self.backend.load.pace.prefilled(uncached, now);
+            load.pace.prefilled(uncached, now);
+            let since = self.placed_at.into_iter();
+            since.for_each(|placed| load.note_first_token(now.since(placed), now));
         }
         self.prefill_done();
     }

@@ -5,7 +5,10 @@
 //! no prefill pending, a little, a lot), only a sample is compared, drawn evenly. Nothing is lost of who holds a part of
 //! the prompt few others hold, of the home, and of the counts.
 
-use crate::limits::{SHORTLIST_CALM_MAX, SHORTLIST_DEEP_MAX, SHORTLIST_WIDE_MAX};
+use crate::limits::{
+    SHORTLIST_CALM_MAX, SHORTLIST_DEEP_MAX, SHORTLIST_LINE_MAX, SHORTLIST_WIDE_MAX,
+};
+use crate::rendezvous::First;
 use crate::roster::{Mark, Marks, Roster};
 use crate::{Ask, BackendId, Overlaps};
 
@@ -16,6 +19,8 @@ pub(crate) enum Interest {
     Fit,
     /// An even sample, and those that follow this one.
     Even(BackendId),
+    /// The first in this key's line, and an even sample to tell the mean load by.
+    Line(u64),
 }
 
 /// How many follow the last one in an even sample.
@@ -71,6 +76,10 @@ impl Shortlist {
                 let whole = SHORTLIST_DEEP_MAX + SHORTLIST_WIDE_MAX + SHORTLIST_CALM_MAX;
                 self.choose_following(last);
                 self.choose_among(TIERS - 1, None, whole, ask.random);
+            }
+            Interest::Line(key) => {
+                self.choose_first(key);
+                self.choose_among(TIERS - 1, None, SHORTLIST_CALM_MAX, ask.random);
             }
         }
     }
@@ -175,6 +184,13 @@ impl Shortlist {
         let mut found = [None; FOLLOWERS];
         found.iter_mut().zip(behind.chain(around)).for_each(|(slot, id)| *slot = Some(id));
         found.into_iter().flatten().for_each(|id| self.choose_one(id));
+    }
+
+    /// The first with room in a key's line.
+    fn choose_first(&mut self, key: u64) {
+        let mut first = First::<SHORTLIST_LINE_MAX>::new(key);
+        ids(&self.tiers[TIERS - 1]).for_each(|id| first.offer(id));
+        first.ids().for_each(|id| self.choose_one(id));
     }
 
     fn choose_one(&mut self, id: BackendId) {

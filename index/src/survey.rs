@@ -206,6 +206,7 @@ fn load_view(id: BackendId, backend: &Backend, overlap_blocks: u32, now: Millis)
         kv_usage_permille: backend.load.kv_usage_permille(),
         requests_max: backend.slots.requests_max(),
         tokens_max: backend.slots.tokens_max(),
+        first_token: backend.load.first_token(),
         overlap_blocks,
     }
 }

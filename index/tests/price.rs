@@ -19,6 +19,7 @@ fn load(uncached_tokens: u64) -> LoadView {
         kv_usage_permille: 0,
         requests_max: 0,
         tokens_max: 0,
+        first_token: index::Seen::default(),
         overlap_blocks: 0,
     }
 }

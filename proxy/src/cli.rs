@@ -84,8 +84,8 @@ pub struct DemoArgs {
     /// backend, until interrupted.
     #[arg(long)]
     pub load: bool,
-    /// Routing policy, to compare: cost, prefix, session, round_robin, random, least_requests,
-    /// power_of_two.
+    /// Routing policy, to compare: cost, prefix, session, consistent_hash, ewma, power_of_two,
+    /// least_requests, random, round_robin.
     #[arg(long, default_value = "cost")]
     pub policy: String,
 }

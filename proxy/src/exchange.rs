@@ -259,7 +259,9 @@ impl<'s> Exchange<'s> {
             bytes: 0,
             first_event: None,
         };
-        let relayed = relay.run(out, raw, slot.as_ref(), *undecided).await;
+        // What a caller did wrong was not prefilled, and how soon that was said tells nothing of the engine's speed.
+        let prefilled = slot.as_ref().filter(|_| !answer::status::is_callers(head.status()));
+        let relayed = relay.run(out, raw, prefilled, *undecided).await;
         if let Some(slot) = slot.as_ref().filter(|_| relayed.is_whole()) {
             slot.note_whole();
         }

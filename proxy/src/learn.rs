@@ -171,6 +171,7 @@ impl Learner {
         for (id, backend) in ids().zip(&self.insight.backends) {
             if backend.take_cleared() {
                 self.writer.apply(Observation::Cleared { backend: id });
+                self.shared.fleet.backend(id).restarted();
             }
         }
         true

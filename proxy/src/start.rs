@@ -234,6 +234,8 @@ pub fn policy_of(config: &Config) -> PolicyKind {
         Policy::Random => PolicyKind::Random,
         Policy::LeastRequests => PolicyKind::LeastRequests,
         Policy::PowerOfTwo => PolicyKind::PowerOfTwo,
+        Policy::Ewma => PolicyKind::Ewma,
+        Policy::ConsistentHash => PolicyKind::ConsistentHash,
         Policy::Session => PolicyKind::Session,
         Policy::Prefix => PolicyKind::Prefix {
             w_hit: routing.weight_hit,

@@ -12,9 +12,18 @@ pub struct Sample {
     /// Where.
     pub engine: usize,
     /// Tokens prefilled for it.
-    pub uncached_tokens: u64,
-    /// Those of them that had been computed somewhere before.
-    pub again_tokens: u64,
+    pub computed: Computed,
+}
+
+/// Tokens prefilled, and why they were not cached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Computed {
+    /// All of them.
+    pub tokens: u64,
+    /// Those that had been computed somewhere before.
+    pub again: u64,
+    /// Of these, those that had been computed on this very engine, which forgot them; the rest were another's.
+    pub evicted: u64,
 }
 
 /// A run, raw.
@@ -53,6 +62,10 @@ pub struct Row {
     pub ttft_p50: f64,
     /// Its 99th percentile.
     pub ttft_p99: f64,
+    /// Tokens computed again because the engine had forgotten them, of all tokens prefilled.
+    pub again_evicted: f64,
+    /// Tokens computed again because they had been computed on other engines only, of all tokens prefilled.
+    pub again_moved: f64,
     /// Most prefill work of an engine, against the mean: 1 is perfect.
     pub imbalance: f64,
     /// Requests that ended.
@@ -73,6 +86,7 @@ impl Outcome {
     pub fn row(&self, trace: &str, policy: &str, capacity: usize, setting: &str) -> Row {
         let (ttft, late) = (self.ttft_sorted(), self.late_ttft());
         let worked: f64 = self.worked_s.iter().sum();
+        let computed = self.computed();
         let most = self.worked_s.iter().copied().fold(0.0, f64::max);
         Row {
             trace: trace.to_owned(),
@@ -83,6 +97,8 @@ impl Outcome {
             ttft_mean: ttft.iter().sum::<f64>() / ttft.len().max(1) as f64,
             ttft_p50: quantile(&ttft, 0.5),
             ttft_p99: quantile(&ttft, 0.99),
+            again_evicted: computed.evicted as f64 / computed.tokens.max(1) as f64,
+            again_moved: (computed.again - computed.evicted) as f64 / computed.tokens.max(1) as f64,
             imbalance: most * self.worked_s.len() as f64 / worked.max(1e-9),
             done: self.samples.len(),
             late_ttft_mean: late.iter().sum::<f64>() / late.len().max(1) as f64,
@@ -90,6 +106,16 @@ impl Outcome {
             lost: self.lost,
             setting: setting.to_owned(),
         }
+    }
+
+    /// What all requests that ended had computed for them.
+    fn computed(&self) -> Computed {
+        let add = |sum: Computed, sample: &Sample| Computed {
+            tokens: sum.tokens + sample.computed.tokens,
+            again: sum.again + sample.computed.again,
+            evicted: sum.evicted + sample.computed.evicted,
+        };
+        self.samples.iter().fold(Computed::default(), add)
     }
 
     /// Times to first token of what came in the second half of the time in which requests came.

@@ -3,11 +3,11 @@
 
 use super::decode::Decoding;
 use super::engine::{Engine, EngineOptions};
-use super::hashing::BlockSet;
+use super::hashing::{BlockSet, mixed};
 use super::holders::Holders;
 use super::job::{Job, Stage};
 use super::mersenne::Mersenne;
-use super::results::{Outcome, Sample};
+use super::results::{Computed, Outcome, Sample};
 use super::scene::{Router, Scene};
 use super::source::Source;
 use super::time::{Agenda, Event};
@@ -26,8 +26,10 @@ pub struct Sim<'r> {
     decoding: Vec<Decoding>,
     /// Blocks computed by anybody before: what could have been reused.
     seen: BlockSet,
-    /// Prefill tokens of each request, and those that were computed before.
-    computed: Vec<(u64, u64)>,
+    /// The same, of each engine.
+    seen_here: BlockSet,
+    /// What each request had computed for it.
+    computed: Vec<Computed>,
     outcome: Outcome,
     attempts: u64,
 }
@@ -78,6 +80,7 @@ impl<'r> Sim<'r> {
             waiting: Vec::new(),
             decoding: (0..engines).map(|_| Decoding::default()).collect(),
             seen: BlockSet::default(),
+            seen_here: BlockSet::default(),
             computed: Vec::new(),
             outcome: Outcome::default(),
             attempts: 0,
@@ -142,7 +145,7 @@ impl<'r> Sim<'r> {
             }
             None => {
                 self.jobs.push(job);
-                self.computed.push((0, 0));
+                self.computed.push(Computed::default());
                 self.jobs.len() - 1
             }
         };
@@ -177,10 +180,18 @@ impl<'r> Sim<'r> {
 
     fn note_computed(&mut self, key: usize, uncached: u64) {
         let job = &self.jobs[key];
+        let here = |id: &u64| mixed(*id ^ mixed(job.engine as u64));
         let known = job.blocks.iter().take_while(|id| self.seen.contains(id)).count();
+        let known_here =
+            job.blocks.iter().take_while(|id| self.seen_here.contains(&here(id))).count();
         self.seen.extend(job.blocks.iter().copied());
-        let again = known.saturating_sub(job.cached_blocks) as u64 * BLOCK_TOKENS;
-        self.computed[key] = (uncached, again.min(uncached));
+        self.seen_here.extend(job.blocks.iter().map(here));
+        let lacking = |known: usize| {
+            let blocks = known.saturating_sub(job.cached_blocks) as u64;
+            (blocks * BLOCK_TOKENS).min(uncached)
+        };
+        self.computed[key] =
+            Computed { tokens: uncached, again: lacking(known), evicted: lacking(known_here) };
         self.outcome.hit_blocks += job.cached_blocks as u64;
         self.outcome.blocks += job.blocks.len() as u64;
     }
@@ -212,13 +223,11 @@ impl<'r> Sim<'r> {
         self.scene.in_flight[engine] -= 1;
         self.scene.engines[engine].finish(job);
         self.router.finished(&self.scene, key, job);
-        let (uncached_tokens, again_tokens) = self.computed[key];
         self.outcome.samples.push(Sample {
             arrived_s: job.arrived_s,
             ttft_s: job.ttft_s,
             engine,
-            uncached_tokens,
-            again_tokens,
+            computed: self.computed[key],
         });
         self.over(key);
         self.start(engine);

@@ -6,7 +6,7 @@ use super::results::Row;
 /// The head of the table.
 pub fn head() -> String {
     format!(
-        "{:26} {:>4} {:>6} {:16} {:>6} {:>8} {:>8} {:>8} {:>6} {:>7} {:>8} {:>7}  {}",
+        "{:26} {:>4} {:>6} {:16} {:>6} {:>8} {:>8} {:>8} {:>6} {:>6} {:>6} {:>7} {:>8} {:>7}  {}",
         "trace",
         "N",
         "C",
@@ -16,6 +16,8 @@ pub fn head() -> String {
         "p99 s",
         "mean s",
         "imb",
+        "forgot",
+        "moved",
         "done",
         "late s",
         "late",
@@ -26,7 +28,7 @@ pub fn head() -> String {
 /// One row.
 pub fn line(row: &Row) -> String {
     format!(
-        "{:26} {:>4} {:>6} {:16} {:6.3} {:8.2} {:8.1} {:8.2} {:6.2} {:>7} {:8.2} {:>7}  {}",
+        "{:26} {:>4} {:>6} {:16} {:6.3} {:8.2} {:8.1} {:8.2} {:6.2} {:6.3} {:6.3} {:>7} {:8.2} {:>7}  {}",
         row.trace,
         row.backends,
         row.capacity,
@@ -36,6 +38,8 @@ pub fn line(row: &Row) -> String {
         row.ttft_p99,
         row.ttft_mean,
         row.imbalance,
+        row.again_evicted,
+        row.again_moved,
         row.done,
         row.late_ttft_mean,
         row.late_done,

@@ -9,10 +9,15 @@
 //! sixteen steps an octave, and fade as newer ones come, so that an engine with other settings is known again after as
 //! many votes.
 //!
+//! What is assumed stands until votes speak against it: those between it and the better cut, who say one or the other,
+//! must differ by three standard deviations of a coin's. An engine's order of use is not quite ours, so a cut that only
+//! a few votes prefer is as good as the next, and following it costs: backends alike come to be believed unlike.
+//!
 //! Where votes are few they are helped. Those of all backends together, each by its distance over what is assumed of its
-//! backend, say where to begin: what is wrong with an assumption is mostly wrong with all of a fleet. And a capacity
-//! found larger than assumed is tried up to an octave further, as far as nothing was missing there: believing too much
-//! for a while costs little, and only what is believed is asked for and so voted on.
+//! backend, say where to begin: what is wrong with an assumption is mostly wrong with all of a fleet. A capacity found
+//! larger than assumed is tried as far again, an octave at most, as long as nothing was missing there: only what is believed
+//! is asked for and so voted on. One found smaller is believed to be a quarter octave larger than found. Both because
+//! believing too much costs little: a conversation sent home in vain is computed there anew, and not all over the fleet.
 //!
 //! What is learned is the room for prompts in the order of our own requests: memory taken by answers, by running requests
 //! and by other users of the engine is not part of it, since no prompt of ours will be found there. An answer that the
@@ -22,7 +27,8 @@
 //! anything cached does not cache, or does not count: it leaves its backend as configured and has no vote for others.
 
 use crate::limits::{
-    CAPACITY_COUNTED_DIVISOR, CAPACITY_OCTAVES, CAPACITY_PRIOR_VOTES, CAPACITY_VOTES,
+    CAPACITY_COUNTED_DIVISOR, CAPACITY_DEVIATIONS, CAPACITY_OCTAVES, CAPACITY_PRIOR_VOTES,
+    CAPACITY_VOTES,
 };
 
 /// Steps an octave.
@@ -35,6 +41,9 @@ const BOUND: i32 = (CAPACITY_OCTAVES * STEPS) as i32;
 const REACH: i32 = BOUND + STEPS as i32;
 
 const BUCKETS: usize = 2 * REACH as usize + 1;
+
+/// Steps that a capacity found smaller than assumed is believed to be larger than found.
+const SPARE: i32 = STEPS as i32 / 4;
 
 /// Votes by distance.
 #[derive(Clone, Debug)]
@@ -146,8 +155,29 @@ impl Votes {
         cached * CAPACITY_COUNTED_DIVISOR >= self.missing.iter().sum()
     }
 
-    /// The steps above what is assumed that the fewest votes contradict, `likely` unless others are worth going there.
+    /// How many steps above what is assumed to believe: none, unless votes speak against that, or `likely` says otherwise.
     pub(super) fn best(&self, likely: i32) -> i32 {
+        let cut = self.cut(if likely < 0 { likely - SPARE } else { likely });
+        match cut {
+            _ if likely == 0 && !self.speak_for(cut) => 0,
+            1.. => self.farther(cut),
+            _ => (cut + SPARE).min(0),
+        }
+    }
+
+    /// Whether the votes between a cut and what is assumed are for the cut, and not by chance.
+    fn speak_for(&self, cut: i32) -> bool {
+        let (mut cached, mut missing) = (0.0, 0.0);
+        for steps in cut.min(0)..cut.max(0) {
+            cached += self.cached[place(steps)];
+            missing += self.missing[place(steps)];
+        }
+        let lead = if cut < 0 { missing - cached } else { cached - missing };
+        lead > CAPACITY_DEVIATIONS * f32::sqrt(cached + missing)
+    }
+
+    /// The steps above what is assumed that the fewest votes contradict, `likely` unless others are worth going there.
+    fn cut(&self, likely: i32) -> i32 {
         let mut against: f32 = self.cached.iter().sum();
         let (mut best, mut least) = (0, f32::INFINITY);
         for offset in -REACH..=BOUND {
@@ -157,13 +187,14 @@ impl Votes {
             }
             against += self.missing[place(offset)] - self.cached[place(offset)];
         }
-        if best > 0 { self.farther(best) } else { best }
+        best
     }
 
-    /// Up to an octave above `from`, as far as nothing speaks against it.
+    /// As far again above `from`, an octave at most, as long as nothing speaks against it.
     fn farther(&self, from: i32) -> i32 {
         let mut against = 0.0;
-        let free = (from..(from + STEPS as i32).min(BOUND)).take_while(|offset| {
+        let most = from + from.min(STEPS as i32);
+        let free = (from..most.min(BOUND)).take_while(|offset| {
             against += self.missing[place(*offset)] - self.cached[place(*offset)];
             // Half a vote: one that has faded to less is forgotten.
             against <= 0.5
@@ -216,16 +247,31 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_to_four_times_the_assumed_is_found_within_a_step() {
+    fn a_quarter_to_four_times_the_assumed_is_found_and_what_is_smaller_is_believed_a_little_larger()
+     {
         for real in [1_000, 1_500, 2_000, 4_000, 6_000, 8_000, 16_000] {
             let found = learned(4_000, real, 4).blocks() as f64 / real as f64;
-            assert!((0.87..=1.13).contains(&found), "{real}: {found}");
+            let spare = if real < 4_000 { 1.2 } else { 1.0 };
+            assert!((0.87..=1.13).contains(&(found / spare)), "{real}: {found}");
         }
     }
 
     #[test]
+    fn what_is_assumed_stands_while_the_votes_against_it_could_be_chance() {
+        let mut capacity = learned(4_000, 4_000, 4);
+        let cast = |capacity: &mut Capacity, cached: usize, missing: usize| {
+            let vote = |cached| Vote { steps: -8, cached };
+            let votes = [vec![vote(true); cached], vec![vote(false); missing]].concat();
+            capacity.learn(&votes, 0);
+            capacity.blocks()
+        };
+        assert_eq!(cast(&mut capacity, 40, 60), 4_000);
+        assert!(cast(&mut capacity, 0, 60) < 4_000);
+    }
+
+    #[test]
     fn it_is_bounded_on_both_sides_whatever_is_reported() {
-        assert_eq!(learned(4_096, 300, 100).blocks(), 512);
+        assert_eq!(learned(4_096, 300, 100).blocks(), 640);
         assert_eq!(learned(4_096, u64::MAX, 100).blocks(), 32_768);
         assert_eq!(scaled(u64::MAX, BOUND), u64::MAX);
         assert_eq!((scaled(1, -BOUND), scaled(0, BOUND)), (1, 8));
@@ -252,7 +298,8 @@ mod tests {
             let rounds = 1 + 2 * CAPACITY_VOTES as usize / 64;
             (0..rounds).for_each(|_| _ = capacity.learn(&answers(&capacity, after), 0));
             let found = capacity.blocks() as f64 / after as f64;
-            assert!((0.87..=1.13).contains(&found), "{before} to {after}: {found}");
+            let spare = if after < 4_000 { 1.2 } else { 1.0 };
+            assert!((0.87..=1.13).contains(&(found / spare)), "{before} to {after}: {found}");
         }
     }
 

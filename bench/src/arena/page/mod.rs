@@ -87,8 +87,8 @@ fn figures(args: &Args, scale: &Scale, policy: &str, outcome: &Outcome) -> Figur
     let mut again_by_engine = vec![0; outcome.worked_s.len()];
     for sample in &outcome.samples {
         let stretch = ((sample.arrived_s / stretch_s) as usize).min(STRETCHES - 1);
-        again[stretch] += sample.again_tokens;
-        again_by_engine[sample.engine] += sample.again_tokens;
+        again[stretch] += sample.computed.again;
+        again_by_engine[sample.engine] += sample.computed.again;
     }
     again_by_engine.sort_unstable_by(|a, b| b.cmp(a));
     let mut worked_s: Vec<f64> = outcome.worked_s.iter().copied().map(short).collect();

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 
 use crate::arena::engine::EngineOptions;
 use crate::arena::hashing::BlockSet;
-use crate::arena::results::{Outcome, Sample};
+use crate::arena::results::{Computed, Outcome, Sample};
 use crate::arena::time::Seconds;
 use crate::arena::workload::{BLOCK_TOKENS, Request};
 
@@ -37,8 +37,7 @@ pub fn floor(requests: &[Request], compression: f64, options: &[EngineOptions]) 
             arrived_s,
             ttft_s,
             engine,
-            uncached_tokens,
-            again_tokens: 0,
+            computed: Computed { tokens: uncached_tokens, ..Computed::default() },
         });
     }
     outcome

@@ -241,6 +241,7 @@ impl Router for Product<'_> {
     fn down(&mut self, scene: &Scene, engine: usize) {
         let backend = BackendId(engine as u16);
         self.fleet.backend(backend).set_healthy(false);
+        self.fleet.backend(backend).restarted();
         self.observe(scene, Observation::Cleared { backend });
     }
 
