@@ -16,7 +16,7 @@ use crate::api::Dialect;
 use crate::client::{Client, ClientLost};
 use crate::clock;
 use crate::http::{CHUNK_END, LAST_CHUNK, ReplyFraming, write_chunk_head};
-use crate::limits::{CHUNK_FILL_MAX, READ_BUFFER_FIRST, READ_BUFFER_MAX};
+use crate::limits::{CHUNK_FILL_MAX, READ_BUFFER_FIRST, READ_BUFFER_MAX, READS_BEFORE_RIDE};
 use crate::metrics::Count;
 use crate::place::Slot;
 use crate::record::End;
@@ -86,13 +86,16 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         if let Err(lost) = self.send(first).await {
             return self.lost(lost);
         }
-        if let Some(ring) = &self.shard.streams
-            && self.may_ride()
-        {
-            return self.ride(ring).await;
-        }
         let mut buf = Vec::new();
+        let mut reads = 0;
         while !self.reply.is_done() {
+            if reads >= READS_BEFORE_RIDE
+                && let Some(ring) = &self.shard.streams
+                && self.may_ride()
+            {
+                return self.ride(ring).await;
+            }
+            reads += 1;
             buf = match self.read(buf).await {
                 Read::Bytes(read) => match self.forward(read).await {
                     Ok(buf) => buf,

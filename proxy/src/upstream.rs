@@ -19,7 +19,7 @@ use crate::limits::{
     HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST, RESPONSE_HEAD, SEND_TOGETHER_MAX,
 };
 use crate::metrics::Count;
-use crate::reply::Reply;
+use crate::reply::{Reply, Wire};
 use crate::shard::Shard;
 use crate::socket::Socket;
 
@@ -241,6 +241,7 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
             let fed = held.reply.feed(new).map_err(|_| Failed::BadReply)?;
             held.raw.truncate(before + fed.consumed);
         }
+        take_along(held)?;
         Ok(waited)
     }
 
@@ -258,6 +259,22 @@ impl<W: Future<Output = ()>> Attempt<'_, W> {
             }
         }
     }
+}
+
+/// Takes in what has come behind the first event by now: an end that follows at once needs no send of its own. Only
+/// where the framing tells the end: a connection's end or failure is seen once, and whoever reads on must see it.
+fn take_along(held: &mut Held) -> Result<(), Failed> {
+    let framed = matches!(held.reply.wire(), Wire::Chunked | Wire::Length);
+    if held.reply.is_done() || !framed {
+        return Ok(());
+    }
+    let before = held.raw.len();
+    // A failure leaves the body short of its end, which the next read finds.
+    let _ = held.socket.take_waiting(&mut held.raw);
+    let new = held.raw.get(before..).unwrap_or_default();
+    let fed = held.reply.feed(new).map_err(|_| Failed::BadReply)?;
+    held.raw.truncate(before + fed.consumed);
+    Ok(())
 }
 
 /// Errors of connecting that speak of this process and not of the backend.
