@@ -80,14 +80,9 @@ impl Client {
     }
 
     fn take_in(&self) -> bool {
-        let mut chunk = [0_u8; READ_BUFFER_FIRST];
-        match self.socket.take_waiting(&mut chunk) {
-            Ok(count) => {
-                self.inbox.borrow_mut().extend_from_slice(chunk.get(..count).unwrap_or_default());
-                true
-            }
-            Err(_) => false,
-        }
+        let mut inbox = self.inbox.borrow_mut();
+        inbox.reserve(READ_BUFFER_FIRST);
+        self.socket.take_waiting(&mut inbox).is_ok()
     }
 
     /// The bytes read ahead, taken out; give back what is left with [`Client::put_back`].

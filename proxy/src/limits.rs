@@ -79,6 +79,9 @@ pub const STREAM_BUFFERS: u16 = 1024;
 pub const STREAM_BUFFER_BYTES: usize = 2048;
 /// Bytes a client may leave unread before its stream's upstream is no longer read.
 pub const STREAM_BACKLOG_MAX: usize = 64 * 1024;
+/// Reads of a stream behind its first event before it rides on the ring: getting on and off costs as much as two or
+/// three plain reads, and the shortest replies end here.
+pub const READS_BEFORE_RIDE: u32 = 2;
 /// Rounds of submitting and taking in completions before other tasks of the shard have their turn.
 pub const STREAM_ROUNDS_MAX: usize = 64;
 

@@ -17,7 +17,7 @@ use crate::api::Dialect;
 use crate::client::{Client, ClientLost};
 use crate::clock::{self, Micros};
 use crate::http::{CHUNK_END, LAST_CHUNK, ReplyFraming, write_chunk_head};
-use crate::limits::{CHUNK_FILL_MAX, READ_BUFFER_FIRST, READ_BUFFER_MAX};
+use crate::limits::{CHUNK_FILL_MAX, READ_BUFFER_FIRST, READ_BUFFER_MAX, READS_BEFORE_RIDE};
 use crate::memory::Charge;
 use crate::metrics::Count;
 use crate::place::Slot;
@@ -123,17 +123,31 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
             self.first_event = Some(clock::now());
             prefill_done();
         }
+        if self.reply.is_cut() {
+            return self.break_off(End::EngineError).await;
+        }
+        let mut buf = Vec::new();
+        for _ in 0..READS_BEFORE_RIDE {
+            if self.reply.is_done() {
+                break;
+            }
+            buf = match self.step(buf).await {
+                Ok(buf) => buf,
+                Err(stop) => return self.stopped(stop).await,
+            };
+        }
         if let Some(ring) = &self.shard.streams
             && self.may_ride()
         {
+            drop(buf);
+            self.memory.clear();
             return self.ride(ring).await;
         }
-        self.rest().await
+        self.rest(buf).await
     }
 
     /// Everything that follows, read by read.
-    async fn rest(mut self) -> Relayed {
-        let mut buf = Vec::new();
+    async fn rest(mut self, mut buf: Vec<u8>) -> Relayed {
         while !self.reply.is_done() {
             buf = match self.step(buf).await {
                 Ok(buf) => buf,
@@ -246,7 +260,7 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         let mut passed = Vec::new();
         self.wrap_onto(&mut passed, &[]);
         match self.send(passed).await {
-            Ok(()) => self.rest().await,
+            Ok(()) => self.rest(Vec::new()).await,
             Err(lost) => self.lost(lost),
         }
     }

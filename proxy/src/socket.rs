@@ -14,6 +14,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use monoio::buf::{IoBuf, IoBufMut};
 use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
 use monoio::net::TcpStream;
+use rustix::buffer::spare_capacity;
 use rustix::net::{RecvFlags, Shutdown};
 
 /// What a look at a socket's receive queue found, without waiting and without taking anything.
@@ -99,12 +100,16 @@ impl Socket {
         }
     }
 
-    /// Takes what is waiting, at most `chunk.len()` bytes, without waiting; 0 when nothing is there.
+    /// Takes what is waiting, at most what fits `buf`'s capacity, without waiting, and puts it behind what `buf`
+    /// holds. Returns how many bytes that were; 0 when nothing is there.
     ///
     /// # Errors
     /// The system's error, or `UnexpectedEof` when the peer has closed its side.
-    pub fn take_waiting(&self, chunk: &mut [u8]) -> io::Result<usize> {
-        match rustix::net::recv(self.fd(), chunk, RecvFlags::DONTWAIT) {
+    pub fn take_waiting(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        if buf.len() == buf.capacity() {
+            return Ok(0);
+        }
+        match rustix::net::recv(self.fd(), spare_capacity(buf), RecvFlags::DONTWAIT) {
             Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok((n, _)) => Ok(n),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),

@@ -24,7 +24,7 @@ use crate::memory::Charge;
 use crate::metrics::Count;
 use crate::place::Slot;
 use crate::published::{EngineKind, Phase, Upstream};
-use crate::reply::Reply;
+use crate::reply::{Reply, Wire};
 use crate::shard::Shard;
 use crate::socket::Socket;
 
@@ -347,6 +347,7 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
             let fed = held.reply.feed(new).map_err(|_| Failed::BadReply)?;
             held.raw.truncate(before + fed.consumed);
         }
+        take_along(held)?;
         Ok(waited)
     }
 
@@ -404,6 +405,22 @@ impl Wait {
 /// Whether a reused connection died as one does that its engine had closed before: at once. One that dies later had work.
 fn was_stale(sent: Micros) -> bool {
     clock::now().since(sent) < STALE_AFTER_SENT_MS * 1000
+}
+
+/// Takes in what has come behind the first event by now: an end that follows at once needs no send of its own. Only
+/// where the framing tells the end: a connection's end or failure is seen once, and whoever reads on must see it.
+fn take_along(held: &mut Held) -> Result<(), Failed> {
+    let framed = matches!(held.reply.wire(), Wire::Chunked | Wire::Length);
+    if held.reply.is_done() || held.reply.is_cut() || held.undecided || !framed {
+        return Ok(());
+    }
+    let before = held.raw.len();
+    // A failure leaves the body short of its end, which the next read finds.
+    let _ = held.socket.take_waiting(&mut held.raw);
+    let new = held.raw.get(before..).unwrap_or_default();
+    let fed = held.reply.feed(new).map_err(|_| Failed::BadReply)?;
+    held.raw.truncate(before + fed.consumed);
+    Ok(())
 }
 
 /// Errors of connecting that speak of this process and not of the backend.
