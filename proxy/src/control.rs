@@ -11,6 +11,7 @@ mod lifecycle;
 mod llamacpp;
 mod metrics_text;
 pub mod models;
+mod pace;
 mod probe;
 mod progress;
 pub mod reading;

@@ -89,6 +89,13 @@ impl Asked {
         self.error = None;
     }
 
+    /// Notes that there was no need to ask: what else came from there is the answer.
+    pub fn needless(&mut self, now: Millis) {
+        self.answered_at = Some(now);
+        self.failures_in_row = 0;
+        self.error = None;
+    }
+
     /// Notes a failure.
     pub fn failed(&mut self, now: Millis, why: &str) {
         self.at = Some(now);

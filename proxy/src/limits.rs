@@ -163,6 +163,14 @@ pub const LOG_STOP_MS: u64 = 1_000;
 
 // --- Control ----------------------------------------------------------------------------------------
 
+/// Questions the control thread asks of all backends together, a second: beyond it intervals are stretched. With
+/// the defaults that is from 157 backends on.
+pub const QUESTIONS_PER_SECOND_MAX: u64 = 250;
+/// First visits a second while a process starts: a thousand backends are known after two seconds, and what
+/// they answer does not arrive in one heap.
+pub const FIRST_VISITS_PER_SECOND_MAX: u64 = 500;
+/// What is due within this part of its interval, as a divisor, is asked now, over the connection that is open.
+pub const TOGETHER_DIVISOR: u64 = 4;
 /// Largest reply of an engine's own endpoints, bytes. SGLang's metrics are 85 KB.
 pub const ENGINE_REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How often names are resolved again, ms.

@@ -167,8 +167,10 @@ pub(crate) const SCRAPE_AGE: Metric = metric(
     "shearwater_backend_scrape_age_seconds",
     "Age of the last good reading of its own numbers",
 );
-pub(crate) const PROBE_AGE: Metric =
-    metric("shearwater_backend_probe_age_seconds", "Age of the last answered health probe");
+pub(crate) const PROBE_AGE: Metric = metric(
+    "shearwater_backend_probe_age_seconds",
+    "Age of the last answered health probe, or of the last that flowing replies made needless",
+);
 
 // --- Process ------------------------------------------------------------------------------------
 

@@ -1,17 +1,21 @@
-//! The control thread's own small HTTP client: one GET, one connection, one deadline, a bounded reply.
+//! The control thread's own small HTTP client: GETs over one connection a visit, each with a deadline and
+//! a bounded reply.
 //!
-//! Every question opens a fresh connection, because whether the engine accepts one is part of the
-//! answer, and because engines close idle ones when it suits them. Requests of clients never go
-//! through here.
+//! A visit opens a fresh connection, because whether the engine accepts one is part of the answer, asks
+//! all its questions over it, and closes it: engines close idle ones when it suits them, and some spend a
+//! thread on each. Requests of clients never go through here.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, CONNECTION, HOST, HeaderMap, USER_AGENT};
+use hyper::client::conn::http1::{Connection, SendRequest, handshake};
+use hyper::header::{ACCEPT, HOST, HeaderMap, USER_AGENT};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
@@ -72,6 +76,23 @@ impl fmt::Display for FetchError {
     }
 }
 
+/// The connection of one visit, from its first question to [`Line::hang_up`].
+#[derive(Default)]
+pub struct Line(Mutex<Option<Open>>);
+
+/// An open connection. It is driven by whoever asks over it, not by a task of its own, so that nothing
+/// outlives a deadline.
+struct Open {
+    sender: SendRequest<Empty<Bytes>>,
+    connection: Pin<Box<Connection<TokioIo<TcpStream>, Empty<Bytes>>>>,
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Line")
+    }
+}
+
 /// Whom to ask, and how long to wait for the whole reply.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'t> {
@@ -81,6 +102,8 @@ pub struct Target<'t> {
     pub authority: &'t str,
     /// For connecting, asking and reading together.
     pub timeout_ms: u64,
+    /// The visit's connection.
+    pub line: &'t Line,
 }
 
 /// Asks for `path`.
@@ -89,29 +112,62 @@ pub struct Target<'t> {
 /// See [`FetchError`]; a reply with an error status is none.
 pub async fn get(target: Target<'_>, path: &str) -> Result<Reply, FetchError> {
     let address = target.address.ok_or(FetchError::Unresolved)?;
-    let exchange = exchange(address, target.authority, path);
-    match tokio::time::timeout(Duration::from_millis(target.timeout_ms), exchange).await {
+    let asking = target.line.ask(address, target.authority, path);
+    match tokio::time::timeout(Duration::from_millis(target.timeout_ms), asking).await {
         Ok(result) => result,
         Err(_) => Err(FetchError::TimedOut(target.timeout_ms)),
     }
 }
 
-async fn exchange(address: SocketAddr, authority: &str, path: &str) -> Result<Reply, FetchError> {
-    let stream = TcpStream::connect(address).await.map_err(not_connected)?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    let asked = ask(&mut sender, authority, path);
-    tokio::pin!(asked, connection);
-    // The connection is driven here and not in a task of its own, so that nothing outlives the deadline.
-    tokio::select! {
-        reply = &mut asked => reply,
-        // The connection ends first when the peer closes right after its last byte: the reply is there.
-        _ = &mut connection => asked.await,
+impl Line {
+    /// Ends the visit.
+    pub fn hang_up(&self) {
+        drop(self.take());
+    }
+
+    fn take(&self) -> Option<Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn keep(&self, open: Open) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(open);
+    }
+
+    async fn ask(&self, at: SocketAddr, authority: &str, path: &str) -> Result<Reply, FetchError> {
+        if let Some(open) = self.take() {
+            // The engine may have closed it after its last answer; a fresh one then tells.
+            if let Ok(reply) = self.ask_over(open, authority, path).await {
+                return Ok(reply);
+            }
+        }
+        let stream = TcpStream::connect(at).await.map_err(not_connected)?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        let open = Open { sender, connection: Box::pin(connection) };
+        self.ask_over(open, authority, path).await
+    }
+
+    async fn ask_over(
+        &self,
+        mut open: Open,
+        authority: &str,
+        path: &str,
+    ) -> Result<Reply, FetchError> {
+        let reply = {
+            let asked = ask(&mut open.sender, authority, path);
+            tokio::pin!(asked);
+            tokio::select! {
+                reply = &mut asked => reply?,
+                // It ends first when the peer closes right after its last byte: the reply is there.
+                _ = &mut open.connection => return asked.await,
+            }
+        };
+        self.keep(open);
+        Ok(reply)
     }
 }
 
 async fn ask(
-    sender: &mut hyper::client::conn::http1::SendRequest<Empty<Bytes>>,
+    sender: &mut SendRequest<Empty<Bytes>>,
     authority: &str,
     path: &str,
 ) -> Result<Reply, FetchError> {
@@ -119,9 +175,9 @@ async fn ask(
         .header(HOST, authority)
         .header(USER_AGENT, "shearwater")
         .header(ACCEPT, "*/*")
-        .header(CONNECTION, "close")
         .body(Empty::new())
         .map_err(broken)?;
+    sender.ready().await.map_err(broken)?;
     let (head, body) = sender.send_request(request).await.map_err(broken)?.into_parts();
     let body = Limited::new(body, ENGINE_REPLY_BYTES_MAX).collect().await.map_err(broken)?;
     Ok(Reply {

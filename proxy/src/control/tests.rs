@@ -12,7 +12,7 @@ use loadgen::engine::{EngineOptions, Faults, Persona, SimEngine};
 use tokio::runtime::Runtime;
 
 use super::detect::{Detection, detect};
-use super::http_client::{FetchError, Target, get};
+use super::http_client::{FetchError, Line, Target, get};
 use super::probe::Sign;
 use crate::fixture::{Side, backend, config, eventually};
 use crate::limits::BREAKER_TRIALS;
@@ -47,7 +47,8 @@ where
 }
 
 fn target(address: SocketAddr) -> Target<'static> {
-    Target { address: Some(address), authority: "test", timeout_ms: 5_000 }
+    let line: &Line = Box::leak(Box::default());
+    Target { address: Some(address), authority: "test", timeout_ms: 5_000, line }
 }
 
 fn found(runtime: &Runtime, address: SocketAddr) -> Detection {
@@ -224,20 +225,42 @@ fn a_restarted_engine_is_noticed_by_its_own_numbers() {
 }
 
 #[test]
-fn flowing_replies_excuse_a_silent_probe_and_its_end_does_not() {
+fn no_probe_is_needed_while_replies_flow_and_its_end_is_noticed() {
     let runtime = runtime();
-    let engine = engine(&runtime, Persona::Vllm);
-    let side = Side::start(config(&backend(engine.addr(), "")));
-    eventually("ready", || (side.shared.phase() == Phase::Ready).then_some(()));
-    engine.set_faults(Faults { slow_head_ms: 60_000, ..Faults::default() });
-    let failures = || side.report()["signals"]["probe"]["failures"].as_u64();
-    eventually("several probes failed", || {
-        side.upstream().note_alive(crate::clock::now().millis());
-        failures().filter(|count| *count >= 4)
+    let probes = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&probes);
+    let address = server(&runtime, move |path| {
+        // A count.
+        let asked = seen.fetch_add(usize::from(path == "/health"), Ordering::Relaxed);
+        (if path == "/health" && asked > 0 { 503 } else { 200 }, "{\"data\":[]}".into())
     });
-    assert_eq!(side.fleet().admits(), Ok(()));
+    let side = Side::start(config(&backend(address, "kind = \"vllm\"")));
+    eventually("it was asked", || (probes.load(Ordering::Relaxed) > 0).then_some(()));
+    let visits = || side.report()["signals"]["scrape"]["failures"].as_u64();
+    eventually("it was visited several times", || {
+        side.upstream().note_alive(crate::clock::now().millis());
+        visits().filter(|count| *count >= 8)
+    });
+    // The second question may have come before the first reply.
+    assert!(probes.load(Ordering::Relaxed) <= 2, "{probes:?}");
     eventually("it is down once nothing flows", || side.fleet().admits().err());
     side.stop();
+}
+
+#[test]
+fn the_questions_of_a_visit_go_over_one_connection_and_a_closed_one_is_replaced() {
+    let runtime = runtime();
+    let engine = engine(&runtime, Persona::Vllm);
+    let target = target(engine.addr());
+    let connections = || engine.state().connections;
+    runtime.block_on(async {
+        for path in ["/health", "/metrics", "/v1/models"] {
+            assert!(get(target, path).await.unwrap().is_ok());
+        }
+        assert_eq!(connections(), 1);
+        target.line.hang_up();
+        assert!(get(target, "/health").await.unwrap().is_ok());
+    });
 }
 
 #[test]

@@ -14,7 +14,8 @@ use index::{BackendId, Limits, Millis};
 use tokio::sync::Notify;
 
 use super::detect::detect;
-use super::http_client::Target;
+use super::http_client::{Line, Target};
+use super::pace::Pace;
 use super::probe::{Change, Sign, Vitals, probe};
 use super::reading::{Reading, Signs};
 use super::resolve;
@@ -23,7 +24,7 @@ use super::{Progress, models};
 use crate::breaker::State;
 use crate::clock;
 use crate::insight::{BackendInsight, Insight, Report};
-use crate::limits::{MODELS_INTERVAL_MS, REFUSED_PAUSE_MS, RESOLVE_INTERVAL_MS};
+use crate::limits::{MODELS_INTERVAL_MS, REFUSED_PAUSE_MS, RESOLVE_INTERVAL_MS, TOGETHER_DIVISOR};
 use crate::published::{EngineKind, Published, Upstream};
 
 /// When each thing is next due.
@@ -51,6 +52,8 @@ pub(super) struct Watch {
     asleep: bool,
     probed_at: Millis,
     due: Due,
+    pace: Pace,
+    line: &'static Line,
 }
 
 impl Watch {
@@ -76,14 +79,19 @@ impl Watch {
             asleep: false,
             probed_at: Millis(0),
             due: Due::default(),
+            pace: Pace::new(id.index(), shared.upstreams.len(), &shared.config.health),
+            // As long as the process, like everything its task works on.
+            line: Box::leak(Box::default()),
         })
     }
 
     /// Runs until the control thread ends.
     pub(super) async fn run(mut self) {
         self.begin();
+        tokio::time::sleep(Duration::from_millis(self.pace.first_visit_ms())).await;
         self.step().await;
         self.progress.first_round_done();
+        self.take_place();
         loop {
             let pause = self.next_due().since(now());
             tokio::select! {
@@ -116,6 +124,15 @@ impl Watch {
         self.apply_limits(&Reading::default());
     }
 
+    /// From the second visit on every backend has its own moment of the interval.
+    fn take_place(&mut self) {
+        if self.is_steady() {
+            let rules = self.rules();
+            self.due.probe = Millis(now().0 + self.pace.phase(rules.interval_ms));
+            self.due.scrape = Millis(now().0 + self.pace.phase(rules.scrape_interval_ms));
+        }
+    }
+
     fn next_due(&self) -> Millis {
         let due = &self.due;
         let listing = if self.lists_models() { due.listing } else { due.probe };
@@ -124,29 +141,39 @@ impl Watch {
         due.probe.min(due.scrape).min(listing).min(resolve).min(breaker)
     }
 
-    /// Does everything that is due.
+    /// Does everything that is due or soon will be, over one connection.
     async fn step(&mut self) {
+        let rules = self.rules();
         self.look_at_breaker();
         if self.is_named() && self.due.resolve <= now() {
             self.resolve().await;
         }
-        let breaker_due = self.breaker_is_due();
-        if self.due.probe <= now() || breaker_due {
+        if self.is_due(self.due.probe, rules.interval_ms) || self.breaker_is_due() {
             self.probe().await;
         }
-        if self.due.listing <= now() && self.lists_models() {
-            self.due.listing = Millis(now().0 + self.spread(MODELS_INTERVAL_MS));
+        if self.is_due(self.due.listing, MODELS_INTERVAL_MS) && self.lists_models() {
+            self.due.listing = self.after(MODELS_INTERVAL_MS);
             if self.is_steady() {
                 self.list().await;
             }
         }
-        if self.due.scrape <= now() {
-            self.due.scrape = Millis(now().0 + self.spread(self.rules().scrape_interval_ms));
+        if self.is_due(self.due.scrape, rules.scrape_interval_ms) {
+            self.due.scrape = self.after(rules.scrape_interval_ms);
             // A sleeping engine's own numbers are what tells that it woke.
             if self.is_steady() || self.asleep {
                 self.scrape().await;
             }
         }
+        self.line.hang_up();
+    }
+
+    fn is_due(&self, at: Millis, interval_ms: u64) -> bool {
+        at.0 <= now().0 + self.pace.stretched(interval_ms) / TOGETHER_DIVISOR
+    }
+
+    /// When an interval that begins now is over, in a fleet of this size.
+    fn after(&self, interval_ms: u64) -> Millis {
+        Millis(now().0 + self.spread(self.pace.stretched(interval_ms)))
     }
 
     /// Up and without a doubt: only then is more asked of it, so that a silent engine's timeouts do not
@@ -187,8 +214,24 @@ impl Watch {
 
     // --- Health ---
 
+    /// Whether what clients were sent says all that a probe would.
+    fn is_known_alive(&self) -> bool {
+        let interval_ms = self.pace.stretched(self.rules().interval_ms);
+        self.is_steady()
+            && self.upstream.kind() != EngineKind::Unknown
+            && matches!(self.upstream.breaker.look().state, State::Closed { .. })
+            && self.upstream.was_alive_since(Millis(now().0.saturating_sub(interval_ms)))
+    }
+
     async fn probe(&mut self) {
         let asked = now();
+        let rules = self.rules();
+        if self.is_known_alive() {
+            self.report(|report| report.probe.needless(asked));
+            self.probed_at = asked;
+            self.due.probe = self.after(rules.interval_ms);
+            return;
+        }
         let flowing = self.upstream.was_alive_since(self.probed_at);
         let sign = match self.upstream.kind() {
             EngineKind::Unknown => self.detect().await,
@@ -202,10 +245,13 @@ impl Watch {
         };
         self.probed_at = asked;
         self.take_sign(&sign, flowing, asked);
-        let rules = self.rules();
+        // Silence took its time already.
         let quick = self.vitals.undecided() && !matches!(sign, Sign::Silent(_));
-        let pause = if quick { REFUSED_PAUSE_MS.min(rules.interval_ms) } else { rules.interval_ms };
-        self.due.probe = Millis(now().0 + self.spread(pause));
+        self.due.probe = if quick {
+            Millis(now().0 + self.spread(REFUSED_PAUSE_MS.min(rules.interval_ms)))
+        } else {
+            self.after(rules.interval_ms)
+        };
     }
 
     async fn detect(&mut self) -> Sign {
@@ -325,6 +371,7 @@ impl Watch {
             address: self.upstream.address(),
             authority: &self.upstream.authority,
             timeout_ms: self.timeout_ms(),
+            line: self.line,
         }
     }
 

@@ -2,7 +2,7 @@
 //! into limits, load figures and routes. A restart it notices makes the learn thread forget the evidence.
 
 use config::Level;
-use index::{Limits, Millis};
+use index::Limits;
 
 use super::{Watch, now};
 use crate::control::http_client::get;
@@ -102,7 +102,7 @@ impl Watch {
     }
 
     pub(super) fn take_models(&mut self, models: Vec<Model>) {
-        self.due.listing = Millis(now().0 + self.spread(MODELS_INTERVAL_MS));
+        self.due.listing = self.after(MODELS_INTERVAL_MS);
         let changed = self.report_returning(|report| {
             let changed = !report.told || !same_names(&report.models, &models);
             report.told = true;
