@@ -12,6 +12,8 @@ use index::BackendId;
 use crate::answer::{self, RequestId, Situation};
 use crate::api::Api;
 use crate::body::{self, BodyBounds, BodyError};
+use crate::breaker::Pass;
+use crate::classify::ReplyClass;
 use crate::client::{Client, ClientLost};
 use crate::clock;
 use crate::http::{
@@ -266,6 +268,9 @@ impl<'s> Exchange<'s> {
             slot.note_whole();
         }
         self.note_if_ran_out(backend, &held.reply);
+        if let Some(pass) = held.pass.take() {
+            tell_breaker(pass, relayed.end, &held.reply);
+        }
         let reply = &held.reply;
         drop(slot);
         self.record.events = reply.events();
@@ -340,6 +345,19 @@ impl<'s> Exchange<'s> {
     fn finish(mut self) {
         self.record.times.end = clock::now();
         self.shard.shared.note(Note::Ended(self.record));
+    }
+}
+
+/// What a reply came to that had begun when its request was judged.
+fn tell_breaker(pass: Pass<'_>, end: End, reply: &Reply) {
+    let now = clock::recent().millis();
+    let failed = reply.class() == ReplyClass::Broken;
+    match end {
+        End::Complete => pass.succeeded(now),
+        End::UpstreamBroke | End::UpstreamStalled => pass.failed(now, 0),
+        End::EngineError if failed => pass.failed(now, 0),
+        // Being full, giving up and losing a client say nothing of it.
+        _ => {}
     }
 }
 

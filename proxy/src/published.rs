@@ -402,6 +402,14 @@ impl Published {
         routes.pools.get(model).or_else(|| any.then_some(&routes.all))
     }
 
+    /// Whether some model's requests would find nobody unless this backend takes them.
+    pub fn is_last_hope(&self, id: BackendId) -> bool {
+        let routes = self.routes.load();
+        let admits = |other: BackendId| self.fleet.backend(other).admits().is_ok();
+        let mut pools = routes.pools.values().chain([&routes.all]);
+        pools.any(|pool| pool.backends.contains(id) && !pool.backends.iter().any(admits))
+    }
+
     /// Lets a request through to a backend, if its breaker does.
     pub fn enter(&self, id: BackendId) -> Option<Pass<'_>> {
         self.upstream(id)?.breaker.enter(id, self.fleet.backend(id))

@@ -366,11 +366,9 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
     /// its dialect and closes.
     async fn break_off(mut self, end: End) -> Relayed {
         let mut tail = Vec::new();
-        if self.reply.is_event_stream() && self.may_append(&mut tail) {
-            let mut frame = Vec::new();
-            if self.reply.inside_event() {
-                frame.extend_from_slice(b"\n\n");
-            }
+        let ending = Ending::of(self.reply, self.dialect);
+        if self.reply.is_event_stream() && self.may_append(&mut tail, ending.filler) {
+            let mut frame = ending.prefix.to_vec();
             let (dialect, events) = (self.dialect, self.reply.events());
             if self.reply.is_cut() {
                 let (class, words) = (self.reply.class(), self.reply.error_words());
@@ -386,12 +384,12 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
     }
 
     /// Whether bytes of ours may follow what was sent; completes an open chunk so that they can.
-    fn may_append(&self, tail: &mut Vec<u8>) -> bool {
+    fn may_append(&self, tail: &mut Vec<u8>, filler: u8) -> bool {
         match self.framing {
             ReplyFraming::UntilClose => true,
             ReplyFraming::None | ReplyFraming::Length(_) => false,
             ReplyFraming::Chunked if !self.passes_raw() => true,
-            ReplyFraming::Chunked => self.reply.fill_open_chunk(tail, CHUNK_FILL_MAX),
+            ReplyFraming::Chunked => self.reply.fill_open_chunk(tail, filler, CHUNK_FILL_MAX),
         }
     }
 
@@ -431,6 +429,26 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
             client_reusable: whole && client_reusable,
             upstream_reusable: whole && self.reply.left_connection_clean(),
             first_event: self.first_event,
+        }
+    }
+}
+
+/// How an event that broke off is brought to its end.
+struct Ending {
+    /// What is put in place of the rest of an open chunk.
+    filler: u8,
+    /// What stands before an event of ours.
+    prefix: &'static [u8],
+}
+
+impl Ending {
+    fn of(reply: &Reply, dialect: Dialect) -> Ending {
+        match (reply.inside_event(), dialect) {
+            // Its reader goes by an event's name: the half one takes ours and is the error, where blank lines would hand
+            // out half an object. Blanks only lengthen a line that is no use to anybody.
+            (true, Dialect::Messages) => Ending { filler: b' ', prefix: b"\n" },
+            (true, _) => Ending { filler: b'\n', prefix: b"\n\n" },
+            (false, _) => Ending { filler: b'\n', prefix: b"" },
         }
     }
 }

@@ -311,9 +311,9 @@ impl Reply {
         between_chunks && !self.inside_event()
     }
 
-    /// Completes the chunk that is open, with blank lines, so that a chunk of ours may follow. Returns false
+    /// Completes the chunk that is open, with `filler`, so that a chunk of ours may follow. Returns false
     /// when too much of it is missing.
-    pub fn fill_open_chunk(&self, out: &mut Vec<u8>, missing_max: u64) -> bool {
+    pub fn fill_open_chunk(&self, out: &mut Vec<u8>, filler: u8, missing_max: u64) -> bool {
         let Framing::Chunked(reader) = &self.framing else { return false };
         if reader.at_chunk_boundary() {
             return true;
@@ -322,7 +322,7 @@ impl Reply {
         if missing > missing_max {
             return false;
         }
-        out.resize(out.len() + usize::try_from(missing).unwrap_or(0), b'\n');
+        out.resize(out.len() + usize::try_from(missing).unwrap_or(0), filler);
         out.extend_from_slice(crate::http::CHUNK_END);
         true
     }

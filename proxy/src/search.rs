@@ -224,9 +224,9 @@ impl Exchange<'_> {
     /// Decides what a held reply means: it goes to the client, or another backend is tried.
     fn judge(
         &mut self,
-        held: Box<Held>,
+        mut held: Box<Held>,
         slot: Option<Slot>,
-        pass: Pass<'_>,
+        pass: Pass<'static>,
         search: &mut Search,
         began: Micros,
     ) -> Option<Found> {
@@ -244,8 +244,12 @@ impl Exchange<'_> {
             }
             ReplyClass::Served | ReplyClass::CallersFault => {
                 let now = clock::recent().millis();
-                if !held.undecided {
+                // What goes on is served when it has ended. On trial its beginning must do: replies take minutes.
+                let begun = pass.is_trial() && !held.undecided;
+                if begun || held.reply.is_done() {
                     pass.succeeded(now);
+                } else {
+                    held.pass = Some(pass);
                 }
                 self.shard.shared.note_alive(backend, now);
                 Some(found(held, slot, backend))

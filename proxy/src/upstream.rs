@@ -12,6 +12,7 @@ use index::BackendId;
 use monoio::buf::IoBufMut;
 
 use crate::alarm::{Alarm, Raced, race};
+use crate::breaker::Pass;
 use crate::client::with_room;
 use crate::clock::{self, Micros};
 use crate::edits::Edits;
@@ -64,6 +65,8 @@ pub struct Held {
     pub raw: Vec<u8>,
     /// Moments of the attempt.
     pub moments: Moments,
+    /// Says what the request came to; `None` once that was said.
+    pub pass: Option<Pass<'static>>,
     /// Its client has waited for long enough: the reply begins before its first telling event came.
     pub undecided: bool,
     /// The memory that `raw` takes.
@@ -216,8 +219,16 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
         }
         let memory = Charge::new(&self.shard.memory);
         // Boxed at once: it is handed on through several hands, and only the box moves.
-        let mut held =
-            Box::new(Held { socket, head, reply, raw, moments, undecided: false, memory });
+        let mut held = Box::new(Held {
+            socket,
+            head,
+            reply,
+            raw,
+            moments,
+            pass: None,
+            undecided: false,
+            memory,
+        });
         let waited = self.hold(&mut held).await?;
         if !held.undecided {
             held.moments.first_byte = Some(if waited { clock::now() } else { head_at });

@@ -15,7 +15,7 @@ use super::detect::{Detection, detect};
 use super::http_client::{FetchError, Line, Target, get};
 use super::probe::Sign;
 use crate::fixture::{Side, backend, config, eventually};
-use crate::limits::BREAKER_TRIALS;
+use crate::limits::{BREAKER_TRIALS, RETRY_AFTER_MAX_MS};
 use crate::published::{EngineKind, Phase};
 
 fn runtime() -> Runtime {
@@ -285,6 +285,33 @@ fn break_down(side: &Side) {
 
 fn now() -> Millis {
     crate::clock::now().millis()
+}
+
+#[test]
+fn the_last_of_a_pool_is_tried_before_a_long_pause_is_over_and_others_are_not() {
+    let runtime = runtime();
+    let (one, two) = (engine(&runtime, Persona::OpenAi), engine(&runtime, Persona::OpenAi));
+    let side = Side::start(config(&(backend(one.addr(), "") + &backend(two.addr(), ""))));
+    let shut = |id: BackendId| {
+        while let Some(pass) = side.shared.enter(id) {
+            pass.failed(now(), RETRY_AFTER_MAX_MS);
+        }
+    };
+    let admits = |id: BackendId| side.shared.fleet.backend(id).admits().ok();
+    let seen = || side.report()["state"]["breaker"]["opened"].as_u64();
+    eventually("both are known", || {
+        let models = side.json("/admin/backends");
+        let up = |at: usize| models["backends"][at]["kind"] == "openai";
+        (up(0) && up(1)).then_some(())
+    });
+    shut(BackendId(0));
+    assert!(!side.shared.is_last_hope(BackendId(0)), "the other one serves");
+    eventually("it is seen to be open", || seen().filter(|count| *count == 1));
+    assert_eq!(admits(BackendId(0)), None);
+    shut(BackendId(1));
+    assert!(side.shared.is_last_hope(BackendId(0)), "nobody serves");
+    eventually("one of them is tried", || admits(BackendId(0)).or_else(|| admits(BackendId(1))));
+    side.stop();
 }
 
 #[test]

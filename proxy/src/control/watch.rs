@@ -25,7 +25,10 @@ use super::{Progress, models};
 use crate::breaker::State;
 use crate::clock;
 use crate::insight::{BackendInsight, Insight, Report};
-use crate::limits::{MODELS_INTERVAL_MS, REFUSED_PAUSE_MS, RESOLVE_INTERVAL_MS, TOGETHER_DIVISOR};
+use crate::limits::{
+    BREAKER_OPEN_FIRST_MS, MODELS_INTERVAL_MS, REFUSED_PAUSE_MS, RESOLVE_INTERVAL_MS,
+    TOGETHER_DIVISOR,
+};
 use crate::published::{EngineKind, Published, Upstream};
 use stillness::{Look, Stillness, honest_ms};
 
@@ -144,7 +147,7 @@ impl Watch {
         let due = &self.due;
         let listing = if self.lists_models() { due.listing } else { due.probe };
         let resolve = if self.is_named() { due.resolve } else { due.probe };
-        let breaker = self.upstream.breaker.due().unwrap_or(due.probe);
+        let breaker = self.trial_at().unwrap_or(due.probe);
         due.probe.min(due.scrape).min(listing).min(resolve).min(breaker)
     }
 
@@ -418,7 +421,16 @@ impl Watch {
     }
 
     fn breaker_is_due(&self) -> bool {
-        self.upstream.breaker.due().is_some_and(|due| due <= now())
+        self.trial_at().is_some_and(|due| due <= now())
+    }
+
+    /// When an open breaker's backend is to be tried: after its pause, and where nobody else is left, a first pause after
+    /// it was last tried.
+    fn trial_at(&self) -> Option<Millis> {
+        let due = self.upstream.breaker.due()?;
+        let soon = Millis(self.probed_at.0 + BREAKER_OPEN_FIRST_MS);
+        let soonest = if due > soon && self.shared.is_last_hope(self.id) { soon } else { due };
+        Some(soonest)
     }
 
     /// An open breaker's pause is over. An engine that answers is tried with requests; to another none is sent.

@@ -103,7 +103,12 @@ async fn a_chat_stream_that_breaks_ends_with_an_error_object_and_no_done() {
 #[tokio::test]
 async fn a_messages_stream_that_breaks_ends_with_an_error_event() {
     let text = broken("/v1/messages?beta=true").await;
-    assert!(text.contains("\n\nevent: error\n"), "{text}");
+    // Readers go by the name that an event had last: nobody is handed half an object.
+    let last = text.trim_end().rsplit("\n\n").next().expect("an event");
+    assert!(
+        last.starts_with("data: {\"type\":\"cont") && last.contains("\nevent: error\n"),
+        "{text}"
+    );
     assert_eq!(last_data(&text)["error"]["type"], "api_error");
 }
 
