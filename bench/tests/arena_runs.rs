@@ -107,6 +107,47 @@ fn engines_that_fail_lose_answers_begun_and_nothing_else() {
     }
 }
 
+/// When conversations begin, one after another.
+const OPENINGS_S: f64 = 0.5;
+
+/// Conversations of six turns that go on beginning; all prompts start with the same blocks.
+fn ever_new(count: u64, shared: u64) -> Vec<Request> {
+    let turn = |session: u64, turn: u64| {
+        let blocks = shared + 3 + session % 7 + 2 * turn;
+        let own = |place: u64| if place < shared { place } else { (session + 1) << 20 | place };
+        Request {
+            at_s: session as f64 * OPENINGS_S + turn as f64 * 7.31,
+            prompt_tokens: blocks * BLOCK_TOKENS,
+            output_tokens: 100,
+            blocks: (0..blocks).map(own).collect::<Arc<[u64]>>(),
+            session,
+        }
+    };
+    let turns = |session| (0..6).map(move |number| turn(session, number));
+    let mut requests: Vec<Request> = (0..count).flat_map(turns).collect();
+    requests.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
+    requests
+}
+
+/// Under load everybody else holds what prompts begin with and the conversations that go on; still whoever comes back with
+/// nothing is the least busy.
+#[test]
+fn one_of_four_engines_that_comes_back_cold_gets_at_least_a_tenth_of_new_conversations() {
+    let mut setup = Setup::new(4);
+    setup.outages = vec![Outage { engine: 2, at_s: 60.0, back_s: Some(90.0) }];
+    for shared in [3, 30] {
+        let requests = ever_new(400, shared);
+        for policy in ["cost", "prefix", "session", "consistent_hash", "ewma"] {
+            let outcome = setup.run(routers::named(policy).unwrap()[0].kind, &requests);
+            let opens = |at_s: f64| (0..400).any(|session| session as f64 * OPENINGS_S == at_s);
+            let mut new = [0_u32; 4];
+            let back = outcome.samples.iter().filter(|s| (90.0..150.0).contains(&s.arrived_s));
+            back.filter(|s| opens(s.arrived_s)).for_each(|sample| new[sample.engine] += 1);
+            assert!(new[2] * 10 >= new.iter().sum(), "{policy}, {shared} shared: {new:?}");
+        }
+    }
+}
+
 #[test]
 fn a_fleet_that_is_down_as_a_whole_keeps_everybody_waiting() {
     let requests = conversations(20, 2);

@@ -56,6 +56,8 @@ pub(super) struct Watch {
     limits: Option<Limits>,
     asleep: bool,
     probed_at: Millis,
+    /// When its breaker was last seen to open, or its pause to end.
+    paused_at: Millis,
     /// The engine's own measure of what it has computed, while it can be read.
     progress_seen: Option<f64>,
     stillness: Stillness,
@@ -86,6 +88,7 @@ impl Watch {
             limits: None,
             asleep: false,
             probed_at: Millis(0),
+            paused_at: Millis(0),
             progress_seen: None,
             stillness: Stillness::default(),
             due: Due::default(),
@@ -408,6 +411,7 @@ impl Watch {
             _ if seen == breaker.epoch => {}
             State::Open => {
                 self.due.resolve = self.due.resolve.min(now());
+                self.paused_at = now();
                 let pause = self.upstream.breaker.due().map_or(0, |due| due.since(now()));
                 self.say(Level::Warn, format!("its breaker opened, for {pause} ms"));
             }
@@ -428,13 +432,14 @@ impl Watch {
     /// it was last tried.
     fn trial_at(&self) -> Option<Millis> {
         let due = self.upstream.breaker.due()?;
-        let soon = Millis(self.probed_at.0 + BREAKER_OPEN_FIRST_MS);
+        let soon = Millis(self.paused_at.0 + BREAKER_OPEN_FIRST_MS);
         let soonest = if due > soon && self.shared.is_last_hope(self.id) { soon } else { due };
         Some(soonest)
     }
 
     /// An open breaker's pause is over. An engine that answers is tried with requests; to another none is sent.
     fn end_pause(&mut self, alive: bool) {
+        self.paused_at = now();
         if alive {
             self.upstream.breaker.half_open(self.backend());
             self.look_at_breaker();
