@@ -102,6 +102,9 @@ pub const BREAKER_FAILURES: u32 = 3;
 pub const BREAKER_OPEN_FIRST_MS: u64 = 1_000;
 /// See [`BREAKER_OPEN_FIRST_MS`]. Closed for as long, what was before is forgotten.
 pub const BREAKER_OPEN_MAX_MS: u64 = 60_000;
+/// Longest a request waits, ms, where nobody takes it only because breakers are open: the last of a pool is tried every second
+/// or two, and an engine that is not back after some trials will not be soon.
+pub const BREAKER_WAIT_MS: u64 = 5_000;
 /// Requests that a half-open breaker lets through, all of which must be served: one may be lucky, and each that fails is
 /// a retry somebody waits for.
 pub const BREAKER_TRIALS: u32 = 3;

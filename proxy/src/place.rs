@@ -12,7 +12,7 @@ use index::{BackendId, BackendSet, Decision, Nowhere, Reservation};
 use crate::alarm::{Alarm, Raced, race};
 use crate::answer::Situation;
 use crate::clock::{self, Micros};
-use crate::limits::PROMPT_TOO_LARGE_TIMES;
+use crate::limits::{BREAKER_WAIT_MS, PROMPT_TOO_LARGE_TIMES};
 use crate::pins::SlotUse;
 use crate::plan::{self, Plan};
 use crate::published::Phase;
@@ -121,6 +121,12 @@ impl Excluded {
         self.for_now.push(Pause { backend, until });
     }
 
+    /// Whether nobody takes it only because breakers are open, which are tried again within seconds: nobody failed this
+    /// request, or refused its key.
+    fn hopes_for_breakers(&self, decision: Option<&Decision>) -> bool {
+        self.for_good.is_empty() && decision.is_some_and(|it| it.refused.breaker_open > 0)
+    }
+
     /// How long until the first of them may be asked again, ms; `None` if nobody may.
     fn first_ms(&self) -> Option<u64> {
         let first = self.for_now.iter().map(|pause| pause.until).min()?;
@@ -170,9 +176,12 @@ pub async fn place<W: Future<Output = ()>>(
             Err(refused) => refused,
         };
         let routing = &shard.shared.config.routing;
-        let left_ms = routing.queue_wait_ms.saturating_sub(*waited_ms);
+        let shut = full == Full::Never && excluded.hopes_for_breakers(decision.as_deref());
+        let wait_ms = routing.queue_wait_ms.min(if shut { BREAKER_WAIT_MS } else { u64::MAX });
+        let left_ms = wait_ms.saturating_sub(*waited_ms);
         let first_ms = excluded.first_ms();
-        if full == Full::Never && first_ms.is_none_or(|first| first > left_ms) {
+        let waits = shut && left_ms > 0;
+        if full == Full::Never && !waits && first_ms.is_none_or(|first| first > left_ms) {
             // Whoever is left says no, and will for longer than this request may wait.
             return Err(Unplaced::Answer(Situation::NoHealthyBackend, decision));
         }

@@ -15,7 +15,7 @@ use super::detect::{Detection, detect};
 use super::http_client::{FetchError, Line, Target, get};
 use super::probe::Sign;
 use crate::fixture::{Side, backend, config, eventually};
-use crate::limits::{BREAKER_TRIALS, RETRY_AFTER_MAX_MS};
+use crate::limits::{BREAKER_OPEN_MAX_MS, BREAKER_TRIALS};
 use crate::published::{EngineKind, Phase};
 
 fn runtime() -> Runtime {
@@ -294,7 +294,11 @@ fn the_last_of_a_pool_is_tried_before_a_long_pause_is_over_and_others_are_not() 
     let side = Side::start(config(&(backend(one.addr(), "") + &backend(two.addr(), ""))));
     let shut = |id: BackendId| {
         while let Some(pass) = side.shared.enter(id) {
-            pass.failed(now(), RETRY_AFTER_MAX_MS);
+            pass.failed(now(), 0);
+        }
+        let breaker = &side.shared.upstream(id).unwrap().breaker;
+        while breaker.look().pause_ms() < BREAKER_OPEN_MAX_MS {
+            breaker.stay_open(side.shared.fleet.backend(id), now());
         }
     };
     let admits = |id: BackendId| side.shared.fleet.backend(id).admits().ok();

@@ -429,12 +429,13 @@ impl Watch {
     }
 
     /// When an open breaker's backend is to be tried: after its pause, and where nobody else is left, a first pause after
-    /// it was last tried.
+    /// it was last tried, unless it asked for longer than our own pause itself.
     fn trial_at(&self) -> Option<Millis> {
         let due = self.upstream.breaker.due()?;
         let soon = Millis(self.paused_at.0 + BREAKER_OPEN_FIRST_MS);
-        let soonest = if due > soon && self.shared.is_last_hope(self.id) { soon } else { due };
-        Some(soonest)
+        let ours = soon.0 + self.upstream.breaker.look().pause_ms();
+        let early = due > soon && due.0 <= ours && self.shared.is_last_hope(self.id);
+        Some(if early { soon } else { due })
     }
 
     /// An open breaker's pause is over. An engine that answers is tried with requests; to another none is sent.

@@ -76,6 +76,21 @@ async fn a_backend_that_mends_is_tried_with_requests_and_taken_in_again() {
 }
 
 #[tokio::test]
+async fn who_finds_every_breaker_open_waits_for_the_next_trial() {
+    let mood = Arc::new(AtomicU8::new(BROKEN));
+    let script = moody(&mood, OOPS).await;
+    let proxy = Proxy::start(&[script.url()], "");
+    for _ in 0..3 {
+        assert_eq!(status(&proxy).await, 500, "the engine's own words");
+    }
+    assert_eq!(breaker(&proxy).await["state"], "open");
+    // Relaxed: as above.
+    mood.store(SERVING, Ordering::Relaxed);
+    assert_eq!(status(&proxy).await, 200);
+    assert_eq!(script.requests().len(), 4, "it was not asked before its time");
+}
+
+#[tokio::test]
 async fn a_backend_that_fails_a_trial_is_left_alone_for_longer() {
     let mood = Arc::new(AtomicU8::new(BROKEN));
     let (script, proxy) = opened(&mood, OOPS).await;
