@@ -111,8 +111,8 @@ async fn every_request_ends_whole_or_in_an_error_of_its_dialect_or_without_its_c
     say(&table(&runs));
     nothing_is_lost(seed, &ours, &after);
     nothing_is_lost(seed, &plain, &after_plain);
-    // The faults are the schedule's; how many meet a refused key, a cut stream or a fleet of open breakers is chance, too.
-    assert!(ours.whole * 5 >= plain.whole * 4, "SHEARWATER_SEED={seed}");
+    // The faults are the schedule's; how many meet a refused key or a cut stream is chance, but seldom half of it.
+    assert!(ours.whole >= plain.whole, "SHEARWATER_SEED={seed}");
     // A run in which nothing happens finds nothing.
     let rare = [ours.errors(), ours.gone, plain.errors(), after.retries, after.busy_answers];
     assert!(rare.iter().all(|count| *count > 0), "SHEARWATER_SEED={seed}: {rare:?}");
