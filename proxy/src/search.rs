@@ -282,8 +282,9 @@ impl Exchange<'_> {
             }
             ReplyClass::RateLimited => {
                 self.shard.stats.add(Count::RateLimited, 1);
-                search.attempts += 1;
-                let pause = asked.unwrap_or(RATE_LIMIT_PAUSE_MS).min(RETRY_AFTER_MAX_MS);
+                // Bounded by the request's wait, as being full is.
+                let pause = asked.unwrap_or(RATE_LIMIT_PAUSE_MS);
+                let pause = pause.clamp(BUSY_PAUSE_MS, RETRY_AFTER_MAX_MS);
                 search.excluded.pause(backend, pause);
                 pause
             }

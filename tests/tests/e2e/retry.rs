@@ -1,5 +1,8 @@
 //! What is tried elsewhere, what is sent once, and what a caller hears when everybody refuses.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 use tests::harness::{Client, Conn, Proxy, Reply, Script};
 
@@ -120,6 +123,29 @@ async fn a_quota_that_is_free_again_within_the_wait_is_waited_for() {
     let waited = proxy.explained(&reply).await["waited_ms"].as_u64();
     assert!((Some(900)..Some(10_000)).contains(&waited), "{waited:?}");
     assert_eq!(script.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn a_quota_is_asked_about_as_often_as_the_wait_allows() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let script = Script::start(move |mut conn: Conn| {
+        let count = Arc::clone(&count);
+        async move {
+            while conn.request().await.is_some() {
+                // Relaxed: a count.
+                let limited = count.fetch_add(1, Ordering::Relaxed) < 8;
+                let no = "HTTP/1.1 429 Too Many\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n";
+                let reply = if limited { no.to_owned() } else { ok_json("{}") };
+                conn.send(reply.as_bytes()).await;
+            }
+        }
+    })
+    .await;
+    let proxy = Proxy::start(&[script.url()], "");
+    assert_eq!(ask(&proxy).await.status, 200);
+    // Relaxed: as above.
+    assert_eq!(asked.load(Ordering::Relaxed), 9);
 }
 
 #[tokio::test]
