@@ -105,36 +105,46 @@ impl Scanner {
     /// Looks at the next bytes of the payload. Returns how many of them, at their end, must not be passed on: usually
     /// none; where an error event begins that is not in the dialect, it and what follows. Then nothing more may be fed.
     pub fn feed(&mut self, all: &[u8]) -> usize {
+        if self.hiding.is_some() { self.scan::<true>(all) } else { self.scan::<false>(all) }
+    }
+
+    /// See [`Scanner::feed`]; compiled apart, so that hiding costs those nothing who hide nothing.
+    fn scan<const HIDING: bool>(&mut self, all: &[u8]) -> usize {
         let inside = self.is_inside_event();
         let mut bytes = all;
         while let Some(end) = memchr::memchr(b'\n', bytes) {
             let (line, rest) = bytes.split_at(end);
             bytes = rest.get(1..).unwrap_or_default();
-            if let Some(hiding) = &mut self.hiding {
+            if HIDING && let Some(hiding) = &mut self.hiding {
                 hiding.take_in(line);
                 hiding.take_in(b"\n");
             }
-            if self.carry.is_empty() {
+            let whole = self.carry.is_empty();
+            if whole {
                 self.line(line);
-                if self.foreign {
-                    return self.stop(all, Some(all.len() - rest.len() - line.len()), inside);
-                }
             } else {
-                self.keep(line);
-                let whole = std::mem::take(&mut self.carry);
-                self.line(&whole);
-                self.carry = whole;
-                self.carry.clear();
-                if self.foreign {
-                    return self.stop(all, None, inside);
-                }
+                self.cut_line(line);
+            }
+            if self.foreign {
+                let at = whole.then_some(all.len() - rest.len() - line.len());
+                return self.stop(all, at, inside);
             }
         }
-        if let Some(hiding) = &mut self.hiding {
+        if HIDING && let Some(hiding) = &mut self.hiding {
             hiding.take_in(bytes);
         }
         self.keep(bytes);
         0
+    }
+
+    /// A line whose beginning came earlier.
+    #[cold]
+    fn cut_line(&mut self, end: &[u8]) {
+        self.keep(end);
+        let whole = std::mem::take(&mut self.carry);
+        self.line(&whole);
+        self.carry = whole;
+        self.carry.clear();
     }
 
     /// Stops before the event under way, whose data line begins at `line` of the bytes just fed, or before them. What of
@@ -277,7 +287,10 @@ impl Scanner {
 /// Whether the engine names its own giving up as the reason of the end. Within a string of the reply the quotes would
 /// be escaped.
 pub(crate) fn says_abort(json: &[u8]) -> bool {
-    KEYS.abort.find_iter(json).any(|at| is_reason(json.get(..at).unwrap_or_default()))
+    // An iterator is dearer to make than the search, and nearly always there is nothing to find.
+    let found =
+        || KEYS.abort.find_iter(json).any(|at| is_reason(json.get(..at).unwrap_or_default()));
+    KEYS.abort.find(json).is_some() && found()
 }
 
 /// Whether what comes behind is the reason of the end: `"finish_reason":` or, on SGLang's own API,
