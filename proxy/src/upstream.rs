@@ -115,11 +115,11 @@ pub struct Attempt<'a, W> {
     pub alarm: &'a Alarm,
     /// Finishes when the client leaves.
     pub gone: Pin<&'a mut W>,
-    /// Until when a first byte may come, once the request has been sent.
+    /// Until when a first byte, or more of a document, may come, once the request has been sent.
     wait: Wait,
 }
 
-/// A wait for a first byte.
+/// A wait for a reply.
 #[derive(Debug, Clone, Copy, Default)]
 struct Wait {
     upstream: Option<&'static Upstream>,
@@ -239,9 +239,13 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
     /// From now on a first byte is waited for.
     fn wait(&mut self, backend: BackendId, now: Micros) {
         let shared = self.shard.shared;
-        let first_byte_ms = shared.config.timeouts.first_byte_ms;
-        let until = first_byte_ms.map(|ms| Micros(now.0.saturating_add(ms.saturating_mul(1000))));
-        self.wait = Wait { upstream: shared.upstream(backend), sent: now, until };
+        self.wait = Wait { upstream: shared.upstream(backend), sent: now, until: None };
+        self.wait_for(shared.config.timeouts.first_byte_ms, now);
+    }
+
+    /// From now on more is waited for, for so long at most.
+    fn wait_for(&mut self, ms: Option<u64>, now: Micros) {
+        self.wait.until = ms.map(|ms| Micros(now.0.saturating_add(ms.saturating_mul(1000))));
         self.set_alarm(self.wait.next_look_ms(now));
     }
 
@@ -347,7 +351,8 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
             let before = held.raw.len();
             // A stream's first event may take as long as a prefill; a document that has begun is there.
             if before > 0 && !held.reply.is_event_stream() {
-                self.set_alarm(self.shard.shared.config.timeouts.stream_idle_ms);
+                let idle_ms = self.shard.shared.config.timeouts.stream_idle_ms;
+                self.wait_for(Some(idle_ms), clock::now());
             }
             match self.read_more(&held.socket, &mut held.raw).await {
                 Err(Failed::BadReply) if held.reply.close() => return Ok(true),
@@ -376,7 +381,7 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
         // Waiting takes no byte, so it may be given up where a read may not.
         match race(self.alarm, self.gone.as_mut(), pin!(held.socket.readable())).await {
             Raced::Done(_) => {
-                self.set_alarm(self.shard.shared.config.timeouts.first_byte_ms.unwrap_or(0));
+                self.set_alarm(self.wait.next_look_ms(clock::now()));
                 Ok(false)
             }
             Raced::Gone => Err(Failed::ClientGone),

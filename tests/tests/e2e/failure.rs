@@ -6,7 +6,7 @@ use serde_json::json;
 use tests::harness::{Conn, Proxy, Script, eventually, settled};
 use tokio::sync::Notify;
 
-use crate::{chat, chat_stream, ok_json};
+use crate::{chat, chat_stream, ok_json, resetting_when_reused};
 
 const FULL_IN_A_200: &str = "data: {\"error\":{\"object\":\"error\",\"message\":\"The request queue is full.\",\"type\":\"SERVICE_UNAVAILABLE\",\"param\":null,\"code\":503}}";
 
@@ -91,15 +91,7 @@ async fn a_backend_that_refuses_is_passed_over_and_its_breaker_opens() {
 
 #[tokio::test]
 async fn a_pooled_connection_that_died_is_replaced_without_anybody_noticing() {
-    let script = Script::start(|mut conn: Conn| async move {
-        conn.request().await.expect("a request");
-        conn.send(ok_json("{\"a\":1}").as_bytes()).await;
-        // It promised to keep the connection, and resets it when the next request comes.
-        if conn.request().await.is_some() {
-            conn.reset();
-        }
-    })
-    .await;
+    let script = resetting_when_reused().await;
     let proxy = Proxy::start(&[script.url()], "");
     let mut client = proxy.client().await;
     for number in 0..10 {
@@ -217,6 +209,21 @@ async fn a_short_document_that_breaks_off_is_asked_for_elsewhere_and_a_long_one_
     let proxy = Proxy::start(&[long.url()], "");
     let reply = proxy.client().await.ask("/v1/chat/completions", &chat("hi")).await;
     assert_eq!((reply.status, reply.complete), (200, false));
+}
+
+#[tokio::test]
+async fn a_short_document_that_stalls_is_waited_for_as_long_as_a_stream_may_be_silent() {
+    let script = Script::start(|mut conn: Conn| async move {
+        conn.request().await.expect("a request");
+        conn.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{\"a\":").await;
+        conn.closed().await;
+    })
+    .await;
+    // A first byte may take ten minutes, which is the default.
+    let proxy = Proxy::start(&[script.url()], "[timeouts]\nstream_idle_ms = 200\n");
+    let reply = proxy.client().await.ask("/v1/chat/completions", &chat("hi")).await;
+    assert_eq!(reply.status, 504, "{}", reply.text());
+    proxy.idle().await;
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod retry;
 mod streaming;
 
 use serde_json::{Value, json};
+use tests::harness::{Conn, Script};
 
 /// A one-turn chat.
 fn chat(text: &str) -> Value {
@@ -23,6 +24,18 @@ fn chat_stream(text: &str) -> Value {
     let mut body = chat(text);
     body["stream"] = Value::Bool(true);
     body
+}
+
+/// A backend whose connections serve one request, promise to be kept, and are reset when the next one comes.
+async fn resetting_when_reused() -> Script {
+    Script::start(|mut conn: Conn| async move {
+        conn.request().await.expect("a request");
+        conn.send(ok_json("{\"a\":1}").as_bytes()).await;
+        if conn.request().await.is_some() {
+            conn.reset();
+        }
+    })
+    .await
 }
 
 /// A JSON reply with its length.

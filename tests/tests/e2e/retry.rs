@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use tests::harness::{Client, Conn, Proxy, Reply, Script};
 
-use crate::{chat, ok_json};
+use crate::{chat, ok_json, resetting_when_reused};
 
 const ROUND_ROBIN: &str = "[routing]\npolicy = \"round_robin\"\n";
 const CHAT: &str = "/v1/chat/completions";
@@ -219,15 +219,7 @@ async fn what_must_not_be_done_twice_goes_elsewhere_if_it_was_not_begun() {
 
 #[tokio::test]
 async fn what_must_not_be_done_twice_never_meets_a_connection_that_may_be_dead() {
-    let script = Script::start(|mut conn: Conn| async move {
-        conn.request().await.expect("a request");
-        conn.send(ok_json("{\"a\":1}").as_bytes()).await;
-        // It promised to keep the connection, and resets it when the next request comes.
-        if conn.request().await.is_some() {
-            conn.reset();
-        }
-    })
-    .await;
+    let script = resetting_when_reused().await;
     let proxy = Proxy::start(&[script.url()], "");
     let mut client = proxy.client().await;
     for number in 0..6 {
