@@ -264,7 +264,7 @@ impl<'s> Exchange<'s> {
         // What a caller did wrong was not prefilled, and how soon that was said tells nothing of the engine's speed.
         let prefilled = slot.as_ref().filter(|_| !answer::status::is_callers(head.status()));
         let relayed = relay.run(out, raw, prefilled, *undecided).await;
-        if let Some(slot) = slot.as_ref().filter(|_| relayed.is_whole()) {
+        if let Some(slot) = slot.as_ref().filter(|_| relayed.end.is_whole()) {
             slot.note_whole();
         }
         self.note_if_ran_out(backend, &held.reply);
@@ -351,11 +351,10 @@ impl<'s> Exchange<'s> {
 /// What a reply came to that had begun when its request was judged.
 fn tell_breaker(pass: Pass<'_>, end: End, reply: &Reply) {
     let now = clock::recent().millis();
-    let failed = reply.class() == ReplyClass::Broken;
     match end {
         End::Complete => pass.succeeded(now),
         End::UpstreamBroke | End::UpstreamStalled => pass.failed(now, 0),
-        End::EngineError if failed => pass.failed(now, 0),
+        End::EngineError if reply.class() == ReplyClass::Broken => pass.failed(now, 0),
         // Being full, giving up and losing a client say nothing of it.
         _ => {}
     }

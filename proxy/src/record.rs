@@ -48,6 +48,11 @@ pub enum End {
 }
 
 impl End {
+    /// Whether the backend said all it had to say.
+    pub fn is_whole(self) -> bool {
+        matches!(self, End::Complete | End::EngineError | End::EngineAborted)
+    }
+
     /// The word in logs and metrics.
     pub fn name(self) -> &'static str {
         match self {

@@ -43,13 +43,6 @@ pub struct Relayed {
     pub first_event: Option<Micros>,
 }
 
-impl Relayed {
-    /// Whether the backend said all it had to say.
-    pub fn is_whole(&self) -> bool {
-        matches!(self.end, End::Complete | End::EngineError | End::EngineAborted)
-    }
-}
-
 /// A relay in progress.
 pub struct Relay<'r, W> {
     /// Its shard.
@@ -422,7 +415,7 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
     fn ended(self, end: End, client_reusable: bool) -> Relayed {
         self.shard.stats.add(Count::BytesDown, self.bytes);
         self.shard.stats.add(Count::Events, self.reply.events());
-        let whole = matches!(end, End::Complete | End::EngineError | End::EngineAborted);
+        let whole = end.is_whole();
         Relayed {
             end,
             bytes: self.bytes,

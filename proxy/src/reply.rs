@@ -136,12 +136,9 @@ impl Reply {
     /// Whether what was read since payload was last taken may go on as it came: nothing in it is hidden, and it ends
     /// between two events and two chunks. Then its payload counts as taken.
     pub fn goes_on_as_it_came(&mut self) -> bool {
+        let between = self.done || self.is_between_chunks();
         let Content::Events(scanner) = &mut self.content else { return true };
         let Some(hiding) = scanner.hiding() else { return true };
-        let between = match &self.framing {
-            Framing::Chunked(reader) => self.done || reader.at_chunk_boundary(),
-            _ => true,
-        };
         between && hiding.went_on()
     }
 
@@ -304,11 +301,14 @@ impl Reply {
 
     /// Whether bytes of ours may stand behind what was read so far: no event and no chunk is open.
     pub fn is_between_events(&self) -> bool {
-        let between_chunks = match &self.framing {
+        self.is_between_chunks() && !self.inside_event()
+    }
+
+    fn is_between_chunks(&self) -> bool {
+        match &self.framing {
             Framing::Chunked(reader) => reader.at_chunk_boundary(),
             _ => true,
-        };
-        between_chunks && !self.inside_event()
+        }
     }
 
     /// Completes the chunk that is open, with `filler`, so that a chunk of ours may follow. Returns false

@@ -17,16 +17,10 @@ use crate::limits::{RETRY_FLOOR, RETRY_SHARE_PERMILLE};
 pub fn may_repeat(api: Api, method: &Method, keeps_state: bool) -> bool {
     match api {
         // Inference leaves nothing behind but a warmer cache, unless it was asked to.
-        Api::ChatCompletions
-        | Api::Completions
-        | Api::Responses
-        | Api::Messages
-        | Api::Embeddings
-        | Api::Generate
-        | Api::LlamaCompletion => !keeps_state,
+        _ if api.reserves_slot() => !keeps_state,
         Api::CountTokens | Api::Tokenize | Api::Models => true,
         // Files, batches, stored responses, engines' own switches: nobody knows what a call does here.
-        Api::Other => matches!(method, Method::Get | Method::Head | Method::Options),
+        _ => matches!(method, Method::Get | Method::Head | Method::Options),
     }
 }
 

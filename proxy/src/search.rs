@@ -81,6 +81,12 @@ impl Search {
         }
     }
 
+    /// A backend has no room now.
+    fn pass_over(&mut self, backend: BackendId, pause_ms: u64) {
+        self.excluded.pause(backend, pause_ms);
+        self.busy = true;
+    }
+
     fn keep(&mut self, kept: Kept) {
         if self.last.as_ref().is_none_or(|last| kept.outranks(last)) {
             self.last = Some(kept);
@@ -160,14 +166,12 @@ impl Exchange<'_> {
         let backend = placement.backend;
         let Some(pass) = self.shard.shared.enter(backend) else {
             // Its breaker opened, or its last trial was taken, while this was decided.
-            search.excluded.pause(backend, BUSY_PAUSE_MS);
-            search.busy = true;
+            search.pass_over(backend, BUSY_PAUSE_MS);
             return None;
         };
         if !self.find_slot(plan, &mut placement) {
             // A moment later those on their way to its slots will have arrived.
-            search.excluded.pause(backend, BUSY_PAUSE_MS);
-            search.busy = true;
+            search.pass_over(backend, BUSY_PAUSE_MS);
             return None;
         }
         self.note_placed(plan, placement.decision, backend, placement.prompt_tokens);
@@ -291,8 +295,7 @@ impl Exchange<'_> {
             _ => {
                 self.shard.stats.add(Count::BusyAnswers, 1);
                 let pause = asked.unwrap_or(0).clamp(BUSY_PAUSE_MS, BUSY_PAUSE_MAX_MS);
-                search.excluded.pause(backend, pause);
-                search.busy = true;
+                search.pass_over(backend, pause);
                 return;
             }
         };
