@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use serde_json::Value;
 use tests::harness::{Proxy, Script, settled};
 
-use crate::{chat, ok_json};
+use crate::{chat, chat_stream, ok_json};
 
 const BROKEN: u8 = 0;
 const SERVING: u8 = 1;
@@ -88,6 +88,23 @@ async fn who_finds_every_breaker_open_waits_for_the_next_trial() {
     mood.store(SERVING, Ordering::Relaxed);
     assert_eq!(status(&proxy).await, 200);
     assert_eq!(script.requests().len(), 4, "it was not asked before its time");
+}
+
+#[tokio::test]
+async fn streams_that_break_open_a_breaker_though_each_had_begun() {
+    let script = Script::start(|mut conn| async move {
+        conn.request().await.expect("a request");
+        conn.stream_head().await;
+        conn.event("data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}").await;
+        conn.reset();
+    })
+    .await;
+    let proxy = Proxy::start(&[script.url()], "");
+    for _ in 0..3 {
+        let reply = proxy.client().await.ask("/v1/chat/completions", &chat_stream("hi")).await;
+        assert_eq!(reply.status, 200, "it had begun");
+    }
+    becomes(&proxy, "open").await;
 }
 
 #[tokio::test]
