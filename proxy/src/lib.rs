@@ -19,6 +19,7 @@ pub mod api;
 pub mod body;
 pub mod classify;
 pub mod conversation;
+pub mod credentials;
 pub mod edits;
 pub mod encoding;
 pub mod exchange;

@@ -105,6 +105,16 @@ pub const BREAKER_OPEN_MAX_MS: u64 = 60_000;
 /// Longest a request waits, ms, where nobody takes it only because breakers are open: the last of a pool is tried every second
 /// or two, and an engine that is not back after some trials will not be soon.
 pub const BREAKER_WAIT_MS: u64 = 5_000;
+/// Credentials that engines are remembered to have taken: a word each, and a fleet has teams, not millions, of keys.
+pub const CREDENTIALS_KEPT: usize = 4096;
+/// How often that is noted anew, ms: seldom against how long it lasts.
+pub const CREDENTIAL_NOTED_MS: u64 = 30_000;
+/// How long it is remembered, ms: a revoked key is called refused at latest after this, and outages that raise the question
+/// are shorter.
+pub const CREDENTIAL_KNOWN_MS: u64 = 600_000;
+/// How long a backend that refused a key which another took is not believed when it refuses others', ms: its keys are being
+/// changed, or it was started with the wrong ones.
+pub const REFUSALS_DOUBTED_MS: u64 = 60_000;
 /// Requests that a half-open breaker lets through, all of which must be served: one may be lucky, and each that fails is
 /// a retry somebody waits for.
 pub const BREAKER_TRIALS: u32 = 3;

@@ -100,6 +100,8 @@ pub enum Unplaced {
 pub struct Excluded {
     for_good: BackendSet,
     for_now: Vec<Pause>,
+    /// The caller's key was refused, likely with reason: who is asked next will hardly say otherwise.
+    stranger: bool,
 }
 
 /// A backend left alone for a while.
@@ -121,10 +123,14 @@ impl Excluded {
         self.for_now.push(Pause { backend, until });
     }
 
-    /// Whether nobody takes it only because breakers are open, which are tried again within seconds: nobody failed this
-    /// request, or refused its key.
+    /// Its key was refused, and is likely no good.
+    pub fn is_a_strangers(&mut self) {
+        self.stranger = true;
+    }
+
+    /// Whether those who are left take nothing only because their breakers are open, which are tried again within seconds.
     fn hopes_for_breakers(&self, decision: Option<&Decision>) -> bool {
-        self.for_good.is_empty() && decision.is_some_and(|it| it.refused.breaker_open > 0)
+        !self.stranger && decision.is_some_and(|it| it.refused.breaker_open > 0)
     }
 
     /// How long until the first of them may be asked again, ms; `None` if nobody may.

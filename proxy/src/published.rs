@@ -14,6 +14,7 @@ use crossbeam::queue::ArrayQueue;
 use index::{BackendId, BackendSet, FingerprintKey, Fleet, IndexHandle, Millis};
 
 use crate::breaker::{Gate, Pass};
+use crate::credentials::{Credentials, Refusals};
 use crate::limits::{COLD_BYTES_PER_TOKEN_MILLI, NOTES_MAX};
 use crate::memory::Budget;
 use crate::metrics::ShardStats;
@@ -84,6 +85,8 @@ pub struct Upstream {
     /// Who keeps which of its slots, where that is asked for.
     pub pins: Pins,
     alive_ms: AtomicU64,
+    /// Its refusals of keys.
+    pub refusals: Refusals,
     given_up_ms: AtomicU64,
     ran_out_ms: AtomicU64,
 }
@@ -98,6 +101,7 @@ impl Upstream {
             kind: AtomicU8::new(0),
             breaker: Gate::default(),
             pins: Pins::default(),
+            refusals: Refusals::default(),
             alive_ms: AtomicU64::new(0),
             given_up_ms: AtomicU64::new(0),
             ran_out_ms: AtomicU64::new(0),
@@ -327,6 +331,8 @@ pub struct Published {
     pub stats: Vec<ShardStats>,
     /// Requests waiting for room, all shards.
     pub waiting: AtomicUsize,
+    /// Callers' credentials that engines have taken lately.
+    pub credentials: Credentials,
     /// What may be held for requests and replies.
     pub memory: Budget,
     /// Key of fingerprints and conversation ids.
@@ -374,6 +380,7 @@ impl Published {
             notes_lost: AtomicU64::new(0),
             stats: (0..parts.shards).map(|_| ShardStats::default()).collect(),
             waiting: AtomicUsize::new(0),
+            credentials: Credentials::default(),
             memory: Budget::new(parts.config.limits.body_memory, parts.shards),
             key: parts.key,
             instance: parts.instance,

@@ -13,6 +13,8 @@ use crate::answer::Situation;
 use crate::breaker::Pass;
 use crate::classify::{ReplyClass, classify_failure};
 use crate::clock::{self, Micros};
+use crate::conversation;
+use crate::credentials::CredentialKey;
 use crate::edits::Edits;
 use crate::exchange::Exchange;
 use crate::http::{RequestFraming, Version, write_request_head};
@@ -46,6 +48,10 @@ struct Search {
     failed: bool,
     /// Somebody said it was full.
     busy: bool,
+    /// The caller's key was refused, likely by mistake.
+    refusal_is_doubtful: bool,
+    /// Somebody who might take it could not be asked.
+    unheard: bool,
     /// The error of an engine that is the answer if nothing better comes.
     last: Option<Kept>,
 }
@@ -77,6 +83,8 @@ impl Search {
             attempts: 0,
             failed: false,
             busy: false,
+            refusal_is_doubtful: false,
+            unheard: false,
             last: None,
         }
     }
@@ -94,11 +102,14 @@ impl Search {
     }
 
     /// Nothing is left to try: an engine's own error if there was one, else ours. That a quota or a key is refused is the
-    /// answer only if everybody says so.
+    /// answer only if everybody says so, and of a key that is likely good only if everybody could be asked.
     fn give_up(&mut self, situation: Situation) -> Found {
         let nobody = situation == Situation::NoHealthyBackend;
-        let last = self.last.take().filter(|kept| {
-            kept.class == ReplyClass::Broken || (nobody && !self.busy && !self.failed)
+        let all_say_so = nobody && !self.busy && !self.failed;
+        let last = self.last.take().filter(|kept| match kept.class {
+            ReplyClass::Broken => true,
+            ReplyClass::KeyRefused => all_say_so && !(self.refusal_is_doubtful && self.unheard),
+            _ => all_say_so,
         });
         match last {
             Some(kept) => found(kept.held, None, kept.backend),
@@ -140,6 +151,8 @@ impl Exchange<'_> {
                 Ok(placement) => placement,
                 Err(Unplaced::ClientGone) => return Found::ClientGone,
                 Err(Unplaced::Answer(situation, decision)) => {
+                    let refused = decision.as_ref().map(|decision| decision.refused);
+                    search.unheard = refused.is_some_and(|it| it.breaker_open + it.unhealthy > 0);
                     self.record.decision = decision.or(self.record.decision.take());
                     self.to.keep_alive &= self.shard.shared.phase() < Phase::Leaving;
                     return search.give_up(situation);
@@ -246,8 +259,11 @@ impl Exchange<'_> {
                 (search.attempts >= ATTEMPTS_MAX)
                     .then(|| search.give_up(Situation::NoHealthyBackend))
             }
-            ReplyClass::Served | ReplyClass::CallersFault => {
+            class @ (ReplyClass::Served | ReplyClass::CallersFault) => {
                 let now = clock::recent().millis();
+                if class == ReplyClass::Served && self.api.reserves_slot() {
+                    self.shard.shared.credentials.note_taken(self.credential(), now);
+                }
                 // What goes on is served when it has ended. On trial its beginning must do: replies take minutes.
                 let begun = pass.is_trial() && !held.undecided;
                 if begun || held.reply.is_done() {
@@ -282,6 +298,10 @@ impl Exchange<'_> {
                 self.shard.stats.add(Count::KeysRefused, 1);
                 search.attempts += 1;
                 search.excluded.for_good(backend);
+                search.refusal_is_doubtful = self.refusal_is_doubtful(backend);
+                if !search.refusal_is_doubtful {
+                    search.excluded.is_a_strangers();
+                }
                 0
             }
             ReplyClass::RateLimited => {
@@ -300,6 +320,19 @@ impl Exchange<'_> {
             }
         };
         search.keep(Kept { held, backend, class, pause_ms });
+    }
+
+    fn refusal_is_doubtful(&self, backend: BackendId) -> bool {
+        let shared = self.shard.shared;
+        let refusals = shared.upstream(backend).map(|upstream| &upstream.refusals);
+        refusals.is_some_and(|refusals| {
+            shared.credentials.is_doubtful(self.credential(), refusals, clock::recent().millis())
+        })
+    }
+
+    fn credential(&self) -> CredentialKey {
+        let credential = conversation::credential(&|name| self.head.header(name));
+        CredentialKey::of(self.shard.shared.key, credential)
     }
 
     /// The backend failed this request: it counts against it, and it is not asked again.

