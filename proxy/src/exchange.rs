@@ -26,7 +26,7 @@ use crate::place::Slot;
 use crate::plan::{self, Plan, Planned, Views};
 use crate::published::Phase;
 use crate::record::{End, Note, Record};
-use crate::relay::{Relay, Relayed};
+use crate::relay::{Relay, Relayed, Silence};
 use crate::reply::Reply;
 use crate::search::Found;
 use crate::session::Next;
@@ -247,7 +247,11 @@ impl<'s> Exchange<'s> {
         }
         let out = self.reply_head(head, &raw, backend, framing);
         let rewriting = reply.hides();
+        let config = &self.shard.shared.config;
+        let every_ms = config.stream.keepalive_ms.filter(|_| reply.bears_signs_of_life(head));
+        let idle_ms = config.timeouts.stream_idle_ms;
         let relay = Relay {
+            silence: Silence::new(every_ms, idle_ms, reply.events(), clock::recent()),
             shard: self.shard,
             client: self.client,
             gone,

@@ -3,7 +3,9 @@
 //! A chunked reply to an HTTP/1.1 client is not re-chunked and not copied: the bytes the kernel wrote into
 //! the read buffer are the bytes sent. A stream that breaks ends with the dialect's error event, never
 //! in silence and never with an end marker. Memory is one read buffer, whatever the client's speed. Where that is
-//! switched on, a client whose stream has been promised and does not begin is sent signs of life until it does.
+//! switched on, a client whose stream is silent, before its first event or between two, is sent signs of life.
+
+mod silence;
 
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -26,7 +28,9 @@ use crate::record::End;
 use crate::reply::{Reply, Wire};
 use crate::shard::Shard;
 use crate::socket::Socket;
-use crate::stream_ring::{self, Course, Ridden, StreamRing};
+use crate::stream_ring::{self, Course, Ridden, Ride, StreamRing};
+
+pub use silence::Silence;
 
 /// How the relay ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +69,8 @@ pub struct Relay<'r, W> {
     pub memory: &'r mut Charge,
     /// Something of it is hidden from the client: what goes on is written anew.
     pub rewriting: bool,
+    /// How long it has been silent.
+    pub silence: Silence,
     /// Bytes written so far.
     pub bytes: u64,
     /// See [`Relayed::first_event`].
@@ -102,15 +108,15 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         let mut first = head;
         self.wrap_onto(&mut first, &held);
         drop(held);
-        if undecided && self.reply.is_between_events() {
-            self.frame_onto(&mut first, answer::keepalive(self.dialect));
+        if undecided {
+            first.append(&mut self.sign_of_life());
         }
         if let Err(lost) = self.send(first).await {
             return self.lost(lost);
         }
         self.memory.clear();
         if undecided {
-            if let Err(stop) = self.keep_alive().await {
+            if let Err(stop) = self.await_event().await {
                 return self.stopped(stop).await;
             }
             self.first_event = Some(clock::now());
@@ -150,39 +156,47 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         self.finish().await
     }
 
-    /// Forwards what comes until the first telling event has, and a sign of life after each silence. The engine may
-    /// take as long as for a first byte.
-    async fn keep_alive(&mut self) -> Result<(), Stop> {
-        let config = &self.shard.shared.config;
-        let every_ms = config.stream.keepalive_ms.unwrap_or(0);
-        let since = clock::now();
+    /// Forwards what comes until the first telling event has. The engine may take as long as for a first byte.
+    async fn await_event(&mut self) -> Result<(), Stop> {
+        let between = self.silence;
+        let max_ms = self.shard.shared.config.timeouts.first_byte_ms;
+        self.silence = between.before_an_event(max_ms, clock::now());
         let mut buf = Vec::new();
         while !self.reply.may_be_sent() {
-            self.client.alarm.set(clock::now().millis(), every_ms);
-            // Waiting takes no byte, so it may be given up where a read may not.
-            let readable = pin!(self.upstream.readable());
-            match race(&self.client.alarm, self.gone.as_mut(), readable).await {
-                Raced::Done(_) => buf = self.step(buf).await?,
-                Raced::Gone => return Err(Stop::Lost(ClientLost::Gone)),
-                Raced::Late => {
-                    let waited_ms = clock::now().since(since) / 1000;
-                    let late = config.timeouts.first_byte_ms.is_some_and(|max| waited_ms >= max);
-                    if late || self.shard.shared.phase() == Phase::Stopping {
-                        return Err(Stop::Broken(End::UpstreamStalled));
-                    }
-                    self.say_alive().await?;
-                }
-            }
+            buf = self.step(buf).await?;
         }
+        self.silence = between;
         Ok(())
     }
 
-    async fn say_alive(&mut self) -> Result<(), Stop> {
-        let mut out = Vec::new();
-        if self.reply.is_between_events() {
-            self.frame_onto(&mut out, answer::keepalive(self.dialect));
+    /// A look at a silent stream: its engine has been silent for too long, or its client hears a sign of life, or it is
+    /// not time yet.
+    async fn look(&mut self) -> Result<(), Stop> {
+        let now = clock::now();
+        if self.gives_up(now) {
+            return Err(Stop::Broken(End::UpstreamStalled));
         }
-        self.send(out).await.map_err(Stop::Lost)
+        if self.silence.is_due(now) {
+            self.silence.note_sign(now);
+            let sign = self.sign_of_life();
+            self.send(sign).await.map_err(Stop::Lost)?;
+        }
+        self.client.alarm.set(now.millis(), self.silence.next_look_ms(now));
+        Ok(())
+    }
+
+    /// Whether an alarm that rang means the stream's end.
+    fn gives_up(&self, now: Micros) -> bool {
+        self.silence.is_over(now) || self.shard.shared.phase() == Phase::Stopping
+    }
+
+    /// A sign of life as it stands in the body; nothing where none may stand.
+    fn sign_of_life(&self) -> Vec<u8> {
+        let mut sign = Vec::new();
+        if self.reply.takes_a_sign_of_life() {
+            self.frame_onto(&mut sign, answer::keepalive(self.dialect));
+        }
+        sign
     }
 
     /// One read, forwarded. Hands the buffer back.
@@ -216,12 +230,13 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
             backend: self.shard.shared.upstream(self.backend),
             alarm: Rc::clone(&self.client.alarm),
             memory: Charge::new(&self.shard.memory),
-            idle_ms: timeouts.stream_idle_ms,
+            idle_ms: self.silence.wait_ms(),
+            idle_is_without_events: self.silence.has_signs(),
             stall_ms: timeouts.write_stall_ms,
         };
-        self.client.alarm.set(clock::now().millis(), timeouts.stream_idle_ms);
+        self.client.alarm.set(clock::now().millis(), course.idle_ms);
         let mut ride = ring.start(course, std::mem::take(self.reply));
-        let raced = race(&self.client.alarm, self.gone.as_mut(), Pin::new(&mut ride)).await;
+        let raced = self.await_end(&mut ride).await;
         if let Raced::Done(Ridden { end, reply, bytes }) = raced {
             *self.reply = reply;
             self.bytes += bytes;
@@ -247,6 +262,38 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
         }
     }
 
+    /// Waits for a ride's end, with a sign of life in each silence.
+    async fn await_end(&mut self, ride: &mut Ride<'_>) -> Raced<Ridden> {
+        loop {
+            let raced = race(&self.client.alarm, self.gone.as_mut(), Pin::new(&mut *ride)).await;
+            let now = clock::now();
+            if !matches!(raced, Raced::Late) || ride.is_writing() {
+                return raced;
+            }
+            if let Some((events, bytes)) = ride.progress() {
+                self.silence.note_ring(events, bytes, now);
+            }
+            if self.gives_up(now) {
+                return raced;
+            }
+            let said = self.silence.is_due(now) && self.say_on(ride, now);
+            let stall_ms = self.shard.shared.config.timeouts.write_stall_ms;
+            let wait_ms = if said { stall_ms } else { self.silence.next_look_ms(now) };
+            self.client.alarm.set(now.millis(), wait_ms);
+        }
+    }
+
+    /// A sign of life on a ride, where one may stand.
+    fn say_on(&mut self, ride: &Ride<'_>, now: Micros) -> bool {
+        self.silence.note_sign(now);
+        let mut sign = Vec::new();
+        self.frame_onto(&mut sign, answer::keepalive(self.dialect));
+        let bytes = sign.len() as u64;
+        let said = ride.say(sign);
+        self.bytes += if said { bytes } else { 0 };
+        said
+    }
+
     /// Goes on where the ring stopped: what it read last was not sent.
     async fn leave_ring(mut self) -> Relayed {
         self.rewriting = true;
@@ -267,18 +314,24 @@ impl<W: Future<Output = ()>> Relay<'_, W> {
             }
         }
         buf.clear();
-        let idle = self.shard.shared.config.timeouts.stream_idle_ms;
-        self.client.alarm.set(clock::now().millis(), idle);
-        let read = pin!(self.upstream.read(buf));
-        match race(&self.client.alarm, self.gone.as_mut(), read).await {
-            Raced::Done((Ok(count), buf)) if count > 0 => {
-                self.shard.shared.note_alive(self.backend, clock::now().millis());
-                Ok(buf)
+        let now = clock::now();
+        self.silence.note_read(self.reply.events(), now);
+        self.client.alarm.set(now.millis(), self.silence.next_look_ms(now));
+        let upstream = self.upstream;
+        let mut read = pin!(upstream.read(buf));
+        loop {
+            match race(&self.client.alarm, self.gone.as_mut(), read.as_mut()).await {
+                Raced::Done((Ok(count), buf)) if count > 0 => {
+                    self.shard.shared.note_alive(self.backend, clock::now().millis());
+                    return Ok(buf);
+                }
+                Raced::Done(_) if self.reply.close() => return Err(Stop::Ended),
+                Raced::Done(_) => return Err(Stop::Broken(End::UpstreamBroke)),
+                // The read goes on: what comes meanwhile is not lost. Boxed, so that no stream without such silences
+                // has room for it.
+                Raced::Late => Box::pin(self.look()).await?,
+                Raced::Gone => return Err(Stop::Lost(ClientLost::Gone)),
             }
-            Raced::Done(_) if self.reply.close() => Err(Stop::Ended),
-            Raced::Done(_) => Err(Stop::Broken(End::UpstreamBroke)),
-            Raced::Late => Err(Stop::Broken(End::UpstreamStalled)),
-            Raced::Gone => Err(Stop::Lost(ClientLost::Gone)),
         }
     }
 

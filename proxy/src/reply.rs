@@ -218,10 +218,11 @@ impl Reply {
         }
     }
 
-    /// Whether signs of life may stand in it before its first event: a stream of success that is not counted by length.
-    pub fn bears_keepalives(&self) -> bool {
+    /// Whether signs of life may stand in it: a stream of success that is not counted by length, and plain.
+    pub fn bears_signs_of_life(&self, head: &ResponseHead) -> bool {
         let open = matches!(self.framing, Framing::Chunked(_) | Framing::UntilClose);
-        open && self.is_event_stream() && self.status == OK
+        let plain = head.header("content-encoding").is_none();
+        open && self.is_event_stream() && self.status == OK && plain
     }
 
     /// Whether the whole of it, as its head tells, may be held; so much has come. Engines write a document when all of
@@ -278,7 +279,7 @@ impl Reply {
         matches!(&self.content, Content::Events(scanner) if scanner.error().is_some())
     }
 
-    /// What the error event said to the caller; empty when there was none, or nothing in it.
+    /// What the error event, or the document, said to the caller; empty when there was none, or nothing in it.
     pub fn error_words(&self) -> String {
         match &self.content {
             Content::Events(scanner) => Told::of(scanner.error().unwrap_or_default()).message,
@@ -299,9 +300,11 @@ impl Reply {
         matches!(&self.content, Content::Events(scanner) if scanner.is_inside_event())
     }
 
-    /// Whether bytes of ours may stand behind what was read so far: no event and no chunk is open.
-    pub fn is_between_events(&self) -> bool {
-        self.is_between_chunks() && !self.inside_event()
+    /// Whether a sign of life may stand behind what was read so far: no event and no chunk is open, and the stream goes on.
+    pub fn takes_a_sign_of_life(&self) -> bool {
+        let Content::Events(scanner) = &self.content else { return false };
+        let goes_on = !scanner.has_ended() && scanner.error().is_none();
+        goes_on && !scanner.is_inside_event() && self.is_between_chunks()
     }
 
     fn is_between_chunks(&self) -> bool {

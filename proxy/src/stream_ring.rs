@@ -125,6 +125,21 @@ impl Ride<'_> {
         inner.streams.get(self.key).is_some_and(|stream| stream.is_writing())
     }
 
+    /// Events and bytes that have come on it; nothing once it is over.
+    pub fn progress(&self) -> Option<(u64, u64)> {
+        let inner = &mut *self.ring.inner.borrow_mut();
+        inner.streams.get(self.key).map(|stream| stream.progress())
+    }
+
+    /// Gives the client bytes of the proxy's own if no event is open, the client has taken all it was given, and the
+    /// stream goes on. Returns whether it did.
+    pub fn say(&self, bytes: Vec<u8>) -> bool {
+        let Inner { uring, streams } = &mut *self.ring.inner.borrow_mut();
+        let said = streams.get(self.key).is_some_and(|stream| stream.say(uring, self.key, bytes));
+        uring.enter();
+        said
+    }
+
     /// Gives the stream up. Neither connection can carry anything that must not be cut.
     pub fn give_up(mut self) -> Option<(Reply, u64)> {
         self.leave()

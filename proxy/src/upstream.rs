@@ -373,8 +373,7 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
         let Some(silence_ms) = self.shard.shared.config.stream.keepalive_ms else {
             return Ok(false);
         };
-        let plain = held.head.header("content-encoding").is_none();
-        if !held.reply.bears_keepalives() || !plain {
+        if !held.reply.bears_signs_of_life(&held.head) {
             return Ok(false);
         }
         self.alarm.set(clock::now().millis(), silence_ms);

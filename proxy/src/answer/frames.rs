@@ -1,5 +1,5 @@
 //! What the proxy says inside a stream, in its dialect: failures after the first byte, when the status is gone, and
-//! signs of life before the first event.
+//! signs of life.
 //!
 //! No end marker follows such a frame: a client that books a broken stream as a success has lost a reply.
 

@@ -31,6 +31,8 @@ pub struct Course {
     pub memory: Charge,
     /// How long nothing may come, ms.
     pub idle_ms: u64,
+    /// Whether what is no event counts as nothing there.
+    pub idle_is_without_events: bool,
     /// How long the client may take nothing, ms.
     pub stall_ms: u64,
 }
@@ -131,6 +133,21 @@ impl Stream {
         self.sending.is_some() || !self.backlog.is_empty()
     }
 
+    /// Events and bytes that have come.
+    pub(super) fn progress(&self) -> (u64, u64) {
+        (self.reply.events(), self.bytes)
+    }
+
+    /// Sends bytes of the proxy's own, a sign of life, if they may stand behind what was sent.
+    pub(super) fn say(&mut self, uring: &mut Uring, key: Key, bytes: Vec<u8>) -> bool {
+        let quiet = self.end.is_none() && !self.is_writing();
+        let may = quiet && self.reply.takes_a_sign_of_life();
+        if may {
+            self.send_own(uring, key, bytes, 0);
+        }
+        may
+    }
+
     /// Whether the kernel has nothing to do with it any more.
     fn is_quiet(&self) -> bool {
         !self.receiving && self.sending.is_none()
@@ -189,6 +206,7 @@ impl Stream {
             return false;
         }
         let bytes = uring.bytes(id, len);
+        let events = self.course.idle_is_without_events.then(|| self.reply.events());
         let sent = match self.reply.feed(bytes) {
             Ok(fed) => fed.consumed.min(len),
             Err(_) => {
@@ -210,7 +228,9 @@ impl Stream {
         if waits {
             self.backlog.extend_from_slice(bytes.get(..sent).unwrap_or_default());
         } else if sent > 0 {
-            self.course.alarm.set(now, self.course.idle_ms);
+            if events.is_none_or(|before| before != self.reply.events()) {
+                self.course.alarm.set(now, self.course.idle_ms);
+            }
             uring.send_buffer(self.course.client, id, 0..sent, key.of(Operation::Send));
             self.sending = Some(Sending::Buffer { id, from: 0, to: sent });
         }
@@ -251,6 +271,8 @@ impl Stream {
                     bytes.clear();
                     self.backlog = bytes;
                     self.course.alarm.set(now, self.course.idle_ms);
+                } else {
+                    self.course.alarm.set(now, self.course.stall_ms);
                 }
             }
             None => {}

@@ -75,6 +75,7 @@ impl Line {
             alarm: self.alarms.add(),
             memory: Charge::new(&self.memory),
             idle_ms: 1000,
+            idle_is_without_events: false,
             stall_ms: 1000,
         };
         ring.start(course, prepared(Reply::new(&head, EngineKind::Unknown, Dialect::Chat, false)))
@@ -339,4 +340,55 @@ fn a_stream_in_which_something_is_hidden_leaves_where_a_read_ends_inside_an_even
     assert!(taken(&mut line.client) == event(1));
     // The part of the third waits for its end.
     assert_eq!(ridden.reply.take_payload(), b"data: {\"number\":2}\n\n");
+}
+
+#[test]
+fn what_the_proxy_says_stands_between_two_events_and_before_what_comes_later() {
+    let Some(ring) = ring(8) else { return };
+    let mut line = Line::new();
+    let mut ride = line.start(&ring);
+    let sign = chunk(": alive\n\n");
+    line.engine.write_all(&event(1)).unwrap();
+    turn(&ring);
+    assert_eq!(ride.progress(), Some((1, event(1).len() as u64)));
+    // What has come and was not taken in yet waits behind it.
+    line.engine.write_all(&event(2)).unwrap();
+    assert!(ride.say(sign.clone()));
+    assert!(!ride.say(sign.clone()), "the client has not taken the last");
+    turn(&ring);
+    let third = event(3);
+    let (front, back) = third.split_at(9);
+    line.engine.write_all(front).unwrap();
+    turn(&ring);
+    assert!(!ride.say(sign.clone()), "an event is open");
+    line.engine.write_all(back).unwrap();
+    line.engine.write_all(&chunk("data: [DONE]\n\n")).unwrap();
+    turn(&ring);
+    assert!(!ride.say(sign.clone()), "the stream is over, but for its last chunk");
+    line.engine.write_all(LAST).unwrap();
+    turn(&ring);
+    let ridden = ended(&mut ride).unwrap();
+    assert!(ride.progress().is_none() && !ride.say(sign.clone()));
+    let done = chunk("data: [DONE]\n\n");
+    let all = [event(1), sign, event(2), event(3), done, LAST.to_vec()].concat();
+    assert!(taken(&mut line.client) == all);
+    assert_eq!(ridden.bytes as usize, all.len() - chunk(": alive\n\n").len());
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_told_nothing_more() {
+    let Some(ring) = ring(8) else { return };
+    let mut line = Line::new();
+    let ride = line.start(&ring);
+    line.engine.set_nonblocking(true).unwrap();
+    let mut number = 0;
+    while !ride.is_writing() {
+        // Large ones and several, so that its buffer is full soon.
+        let large = chunk(&format!("data: {}\n\n", "x".repeat(1900)));
+        line.engine.write_all(&large.repeat(8)).unwrap();
+        turn(&ring);
+        number += 1;
+        assert!(number < 10_000, "the client's buffer never fills");
+    }
+    assert!(!ride.say(chunk(": alive\n\n")));
 }
