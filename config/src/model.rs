@@ -187,7 +187,8 @@ pub struct Routing {
 pub struct FingerprintKey(u64);
 
 impl FingerprintKey {
-    pub(crate) fn new(key: u64) -> Self {
+    /// Wraps the secret.
+    pub fn new(key: u64) -> Self {
         Self(key)
     }
 

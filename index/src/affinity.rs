@@ -87,6 +87,19 @@ impl Affinity {
         (0..self.sets).for_each(|set| self.sweep_set(fleet, set, now));
     }
 
+    /// Calls `each` for every pin that has not expired, with a key that names it in any table of at most this size, and how
+    /// long ago it was used, in seconds. Walks the whole table: control and learn thread.
+    pub fn each(&self, now: Millis, mut each: impl FnMut(ConversationKey, BackendId, u16)) {
+        for (place, slot) in self.entries.iter().enumerate() {
+            // Relaxed: the word is the whole entry.
+            let pin = Pin::unpack(slot.load(Ordering::Relaxed));
+            if let Some(pin) = pin.filter(|pin| pin.age_s(now) <= self.idle_s) {
+                let key = u64::from(pin.tag) << 32 | (place / AFFINITY_WAYS) as u64;
+                each(ConversationKey(key), pin.backend, pin.age_s(now));
+            }
+        }
+    }
+
     /// Pins the table has room for.
     pub fn capacity(&self) -> usize {
         self.entries.len()
@@ -289,6 +302,25 @@ mod tests {
         f.affinity().forget_backend(&f, BackendId(1), Millis(0));
         assert_eq!(counts(&f), [5, 0, 0, 0]);
         assert_eq!(f.affinity().get(key(1), Millis(0)), None);
+    }
+
+    #[test]
+    fn what_is_told_of_a_table_names_its_pins_in_another() {
+        let (old, new) = (fleet(64), fleet(32));
+        (0..9).for_each(|n| old.affinity().set(&old, key(n), BackendId(n as u16 % 3), Millis(0)));
+        old.affinity().set(&old, key(9), BackendId(3), Millis(20_000));
+        old.affinity().each(Millis(25_000), |told, backend, age_s| {
+            assert_eq!(age_s, if backend == BackendId(3) { 5 } else { 25 });
+            new.affinity().set(&new, told, backend, Millis(1_000));
+        });
+        for n in 0..9 {
+            let home = new.affinity().get(key(n), Millis(1_000));
+            assert_eq!(home, Some(BackendId(n as u16 % 3)), "{n}");
+        }
+        assert_eq!(counts(&new), counts(&old));
+        let mut left = 0;
+        old.affinity().each(Millis(IDLE_MS + 1_000), |_, _, _| left += 1);
+        assert_eq!(left, 1, "those that expired are not told");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod check;
 mod edit;
 mod learn;
 mod ledger;
+mod legacy;
 mod links;
 mod purge;
 mod reuse;
@@ -15,6 +16,7 @@ mod slab;
 mod steps;
 
 pub use account::Lost;
+pub use legacy::Telling;
 
 use std::collections::VecDeque;
 
@@ -87,6 +89,11 @@ impl Evidence {
         }
         self.ledger.open_account(backend).is_leaving = false;
         self.note_use(backend, blocks, at);
+        self.hold_path(backend, blocks, at);
+    }
+
+    /// `backend` holds these blocks, and used them now.
+    fn hold_path(&mut self, backend: BackendId, blocks: &[SequenceHash], at: Millis) {
         let matched = self.follow_splitting(blocks);
         self.join(backend);
         self.grow(backend, &blocks[matched..]);

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::evidence::{Evidence, Lost};
+use crate::evidence::{Evidence, Lost, Telling};
 use crate::limits::{
     BACKEND_BLOCKS_MAX_DEFAULT, FLEET_BLOCKS_MAX_DEFAULT, PURGE_STEPS_MAX, RECLAIM_STEPS,
 };
@@ -187,6 +187,17 @@ impl IndexWriter {
         self.retired = publisher.reclaim_into(|snapshot| grave.bury(snapshot.tree));
         self.grave.free_some(RECLAIM_STEPS);
         fresh
+    }
+
+    /// Tells what is believed, path by path, to whoever takes over: the paths used last, over all backends, the least
+    /// recently used of these first. Blocks are told by halves of their hashes, which are hashes to an index.
+    pub fn tell(&self, most: Telling, each: impl FnMut(BackendId, &[SequenceHash], Millis)) {
+        self.evidence.tell(most, each);
+    }
+
+    /// Takes in a path that another writer [told](Self::tell). They are to come in the order in which they were told.
+    pub fn inherit(&mut self, backend: BackendId, blocks: &[SequenceHash], at: Millis) {
+        self.evidence.inherit(backend, blocks, at);
     }
 
     /// Whether publishing again would do more of what is left: what cleared or removed backends held (nobody believes in

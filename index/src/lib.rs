@@ -58,7 +58,7 @@ mod tree;
 pub use affinity::Affinity;
 pub use backend::{Backend, Limits};
 pub use decision::{Candidate, Decision, Nowhere, Placed, Reason, Refusal, RefusalCounts, Verdict};
-pub use evidence::Lost;
+pub use evidence::{Lost, Telling};
 pub use fingerprint::{Fingerprint, FingerprintKey, Fingerprinter, conversation_key};
 pub use fleet::{Fleet, FleetConfig};
 pub use ids::{BackendId, ConversationKey, Millis, SequenceHash};

@@ -4,9 +4,10 @@
 //! numbers and times, never a byte of a prompt.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
 
 use index::{BackendId, IndexStats, Millis};
+use tokio::sync::oneshot;
 
 use crate::access_log::LogCounts;
 use crate::control::reading::Reading;
@@ -16,6 +17,7 @@ use crate::learn::tally::Tally;
 use crate::limits::ERROR_BYTES_MAX;
 use crate::operator::Switch;
 use crate::published::Published;
+use crate::takeover::legacy::Inherited;
 
 /// All of it, made once a process.
 #[derive(Debug)]
@@ -35,8 +37,18 @@ pub struct Insight {
     /// When the process started, wall-clock ms.
     pub started_wall_ms: u64,
     orders: AtomicBool,
+    errands: Mutex<Vec<Errand>>,
     admissible: AtomicUsize,
     takeovers_refused: AtomicU64,
+}
+
+/// What the learn thread is asked to do, once in a process's life. Whoever asked may have gone by then.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    /// To tell what is known, for a successor.
+    Tell(oneshot::Sender<Vec<u8>>),
+    /// To take in what a predecessor told, and say what it was; `None` if it could not be read.
+    TakeIn(Vec<u8>, mpsc::SyncSender<Option<Inherited>>),
 }
 
 /// Figures of the index, taken once a second.
@@ -172,6 +184,7 @@ impl Insight {
             journal: Journal::new(&config.log),
             started_wall_ms: crate::clock::wall_millis(),
             orders: AtomicBool::new(false),
+            errands: Mutex::default(),
             admissible: AtomicUsize::new(shared.upstreams.len()),
             takeovers_refused: AtomicU64::new(0),
         }
@@ -190,6 +203,18 @@ impl Insight {
             // Release: pairs with the Acquire in `take_orders`.
             self.orders.store(true, Ordering::Release);
         }
+    }
+
+    /// Sends the learn thread on an errand.
+    pub(crate) fn send(&self, errand: Errand) {
+        self.errands.lock().unwrap_or_else(PoisonError::into_inner).push(errand);
+        // Release: pairs with the Acquire in `take_orders`.
+        self.orders.store(true, Ordering::Release);
+    }
+
+    /// The errands since the last call.
+    pub(crate) fn take_errands(&self) -> Vec<Errand> {
+        std::mem::take(&mut *self.errands.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether control ordered anything since the last call; the learn thread then looks at every backend.

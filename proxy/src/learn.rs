@@ -14,8 +14,8 @@ pub mod tally;
 mod tests;
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,11 +24,14 @@ use index::{BackendId, IndexWriter, Millis, Observation};
 use crate::access_log::AccessLog;
 use crate::clock::{self, Micros, Wall};
 use crate::explain::Explained;
-use crate::insight::{IndexFigures, Insight};
-use crate::limits::{LEARN_BATCH_MAX, LEARN_CHORES_MS, LEARN_PAUSE_MAX_MS, LEARN_PAUSE_MIN_MS};
+use crate::insight::{Errand, IndexFigures, Insight};
+use crate::limits::{
+    LEARN_BATCH_MAX, LEARN_CHORES_MS, LEARN_PAUSE_MAX_MS, LEARN_PAUSE_MIN_MS, TAKEOVER_LEGACY_MS,
+};
 use crate::pages;
 use crate::published::{Learned, Published, Routes};
 use crate::record::{Note, Record};
+use crate::takeover::legacy::{self, Inherited};
 use arc_swap::{ArcSwap, Cache};
 use counting::Counting;
 use evidence::{Lesson, Scale};
@@ -45,6 +48,14 @@ impl Handle {
     /// What it tells the control thread.
     pub fn insight(&self) -> Arc<Insight> {
         Arc::clone(&self.insight)
+    }
+
+    /// Has what a predecessor told taken in. `None` if it could not be read, or not in time.
+    pub(crate) fn inherit(&self, told: Vec<u8>) -> Option<Inherited> {
+        let (done, waiting) = mpsc::sync_channel(1);
+        self.insight.send(Errand::TakeIn(told, done));
+        self.thread.thread().unpark();
+        waiting.recv_timeout(Duration::from_millis(TAKEOVER_LEGACY_MS)).ok().flatten()
     }
 
     /// Takes in what is still queued, writes the last log lines and ends. Call it when no shard runs.
@@ -163,7 +174,7 @@ impl Learner {
         self.counting.published(clock::now().since(began));
     }
 
-    /// Forgets backends whose engines restarted. True when any did.
+    /// Forgets backends whose engines restarted, and runs errands. True when there was anything to do.
     fn obey(&mut self) -> bool {
         if !self.insight.take_orders() {
             return false;
@@ -174,7 +185,25 @@ impl Learner {
                 self.shared.fleet.backend(id).restarted();
             }
         }
+        for errand in self.insight.take_errands() {
+            self.run_errand(errand);
+        }
         true
+    }
+
+    /// Whoever asked may have given up waiting.
+    fn run_errand(&mut self, errand: Errand) {
+        let now = clock::now().millis();
+        match errand {
+            Errand::Tell(to) => {
+                let _ = to.send(legacy::write(self.shared, &self.writer, now));
+            }
+            Errand::TakeIn(bytes, to) => {
+                let inherited = legacy::take_in(&bytes, self.shared, &mut self.writer, now);
+                self.publish(now);
+                let _ = to.send(inherited);
+            }
+        }
     }
 
     fn take(&mut self, note: Note) {

@@ -155,6 +155,16 @@ pub const PINNED_SLOTS_MAX: usize = 64;
 /// was seen to be computed for 600 ms after its client had left.
 pub const SLOT_SETTLE_MS: u64 = 1_000;
 
+/// Requests of one backend whose clients have left and whose places stay taken at once: as many as it may have slots.
+pub const ORPHANS_MAX: usize = 64;
+/// How long such a place stays taken at least and at most, ms, where the engine does not say whether it is still at work:
+/// one that polls its connections notices within a second, and no first byte is waited for longer than ten minutes.
+pub const ORPHAN_MS_MIN: u64 = 2_000;
+/// See [`ORPHAN_MS_MIN`].
+pub const ORPHAN_MS_MAX: u64 = 600_000;
+/// What a token of the reply is taken to cost there, ms: a slow engine's pace, 20 tokens a second.
+pub const ORPHAN_TOKEN_MS: u64 = 50;
+
 /// Share of a pool, as a divisor, that a backend whose pool ran out gets back with each reading of its numbers: what made
 /// it run out lasts for minutes, and every try fails whoever is served there.
 pub const POOL_REGAIN_DIVISOR: u64 = 512;
@@ -283,6 +293,25 @@ pub const TAKEOVER_WORD_MS: u64 = 5_000;
 /// How long a successor may take to become ready, ms: a first round of questions to a fleet of which some
 /// hang takes two timeouts.
 pub const TAKEOVER_READY_MS: u64 = 60_000;
+/// Prompts of which a successor is told who holds them, the most recently used ones: as many conversations as a large
+/// fleet keeps warm, in a fraction of a second of the learn thread's time.
+pub const TAKEOVER_LEGACY_PATHS_MAX: usize = 64 * 1024;
+/// Blocks of all of them together, what they share counted each time: 4 bytes each, so 32 MiB at most.
+pub const TAKEOVER_LEGACY_BLOCKS_MAX: u64 = 8 * 1024 * 1024;
+/// Conversations of which it is told the home, 12 bytes each.
+pub const TAKEOVER_LEGACY_HOMES_MAX: usize = 1024 * 1024;
+/// Bytes it is told in all: those, 14 a prompt, and the backends' names.
+pub const TAKEOVER_LEGACY_BYTES_MAX: usize = 64 * 1024 * 1024;
+const _: () = assert!(
+    TAKEOVER_LEGACY_BLOCKS_MAX as usize * 4
+        + TAKEOVER_LEGACY_PATHS_MAX * 14
+        + TAKEOVER_LEGACY_HOMES_MAX * 12
+        < TAKEOVER_LEGACY_BYTES_MAX
+);
+/// How long the learn thread may take to tell it, or to take it in, ms. Below [`TAKEOVER_WORD_MS`], which the successor
+/// waits for each piece.
+pub const TAKEOVER_LEGACY_MS: u64 = 4_000;
+const _: () = assert!(TAKEOVER_LEGACY_MS < TAKEOVER_WORD_MS);
 /// Callers at the takeover socket at once; all but one are refused anyway.
 pub const TAKEOVER_CALLERS_MAX: usize = 4;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use config::{Config, Policy};
+use config::{Config, Level, Policy};
 use index::{BackendId, FingerprintKey, Fleet, FleetConfig, Limits, PolicyKind};
 
 use crate::control::{Stock, models};
@@ -19,6 +19,7 @@ use crate::notify::Notify;
 use crate::pins::Pins;
 use crate::published::{Parts, Phase, Published, Sockets, Upstream};
 use crate::rehearse::Rehearsal;
+use crate::takeover::legacy::Inherited;
 use crate::takeover::{Door, Taking};
 use crate::{clock, control, learn, notify, shard};
 
@@ -91,10 +92,12 @@ pub fn start(config: Config, options: StartOptions) -> Result<Running, StartErro
         (listening.addresses().map_err(failed)?, listening.admin.local_addr().map_err(failed)?);
     let shard_count = shard_count(&config);
     let listeners = listening.of_shards(shard_count).map_err(failed)?;
-    let (door, stock) = stock(&config, &listening, taking.as_ref())?;
-    let notify = notify(options, taking.as_ref())?;
+    let settings = settings(taking.as_ref());
+    let notify = notify(options, &settings)?;
+    let key = fingerprint_key(&config, taking.as_ref())?;
+    let (door, stock) = stock(&config, &listening, taking.is_some(), settings, key)?;
     let (writer, index) = index::index(index_config(&config));
-    let shared = publish(config, index, shard_count)?;
+    let shared = publish(config, index, shard_count, key)?;
     if taking.is_some() {
         shared.set_sockets(Sockets::Shared);
     }
@@ -107,8 +110,9 @@ pub fn start(config: Config, options: StartOptions) -> Result<Running, StartErro
     };
     let control = control::start(shared, &learn, listening.admin, control_options)
         .map_err(|e| StartError::new("start the control thread", e))?;
-    if taking.is_some() {
+    if let Some(taking) = &mut taking {
         become_ready(shared)?;
+        inherit(taking, key, &learn)?;
     }
     let (drivers, shards) = start_shards(shared, listeners)?;
     let running = Running { shared, listen, admin, drivers, shards, control, learn, door };
@@ -129,16 +133,19 @@ fn ask(config: &Config, options: StartOptions) -> Result<Option<Taking>, StartEr
 fn stock(
     config: &Config,
     listening: &Listening,
-    taking: Option<&Taking>,
+    takes_over: bool,
+    settings: notify::Settings,
+    key: config::FingerprintKey,
 ) -> Result<(Option<Door>, Option<Stock>), StartError> {
     let Some(path) = &config.takeover_socket else { return Ok((None, None)) };
     let failed = |e| StartError::new(format!("make takeover socket {}", path.display()), e);
-    if taking.is_none() && Door::is_answered(path) {
+    if !takes_over && Door::is_answered(path) {
         return Err(failed(io::Error::from(io::ErrorKind::AddrInUse)));
     }
     let (made, door) = Door::make(path).map_err(failed)?;
     let mut offer = listening.offer(config).map_err(failed)?;
-    offer.notify = settings(taking);
+    offer.notify = settings;
+    offer.key = Some(key);
     Ok((Some(made), Some(Stock { door, offer })))
 }
 
@@ -149,11 +156,11 @@ fn settings(taking: Option<&Taking>) -> notify::Settings {
 }
 
 /// The service manager, for a process of its own.
-fn notify(options: StartOptions, taking: Option<&Taking>) -> Result<Arc<Notify>, StartError> {
+fn notify(options: StartOptions, settings: &notify::Settings) -> Result<Arc<Notify>, StartError> {
     if !options.take_signals {
         return Ok(Arc::default());
     }
-    let opened = Notify::open(&settings(taking)).map(Arc::new);
+    let opened = Notify::open(settings).map(Arc::new);
     opened.map_err(|e| StartError::new("reach the service manager at NOTIFY_SOCKET", e))
 }
 
@@ -170,6 +177,40 @@ fn become_ready(shared: &Published) -> Result<(), StartError> {
         _ => "it was told to stop",
     };
     Err(StartError::new("become ready to take over", io::Error::other(why)))
+}
+
+/// The key of hashes: the configured one, the one of the process before, a new one.
+fn fingerprint_key(
+    config: &Config,
+    taking: Option<&Taking>,
+) -> Result<config::FingerprintKey, StartError> {
+    match config.routing.fingerprint_key.or(taking.and_then(Taking::key)) {
+        Some(key) => Ok(key),
+        None => random_u64().map(config::FingerprintKey::new),
+    }
+}
+
+/// Takes in what the process before knows, as late as can be, so that it is what it knows now. Without it this process
+/// begins with nothing.
+fn inherit(
+    taking: &mut Taking,
+    key: config::FingerprintKey,
+    learn: &learn::Handle,
+) -> Result<(), StartError> {
+    let journal = &learn.insight().journal;
+    if taking.key() != Some(key) {
+        journal.note(Level::Info, None, "what the process before knows is of no use here");
+        return Ok(());
+    }
+    let told = taking.legacy().map_err(|e| StartError::new("hear what is known", e))?;
+    let said = match learn.inherit(told) {
+        Some(Inherited { paths, homes }) => {
+            format!("took over what is known: {paths} prompts, {homes} conversations")
+        }
+        None => "what the process before knows could not be taken over".to_owned(),
+    };
+    journal.note(Level::Info, None, said);
+    Ok(())
 }
 
 impl Running {
@@ -266,16 +307,13 @@ fn publish(
     config: Config,
     index: index::IndexHandle,
     shards: usize,
+    key: config::FingerprintKey,
 ) -> Result<&'static Published, StartError> {
     let fleet = Fleet::new(FleetConfig {
         capacity: config.backends.len(),
         affinity_entries: usize::try_from(config.routing.affinity_entries).unwrap_or(usize::MAX),
         affinity_idle_ms: config.routing.affinity_idle_s.saturating_mul(1000),
     });
-    let key = match config.routing.fingerprint_key {
-        Some(key) => key.reveal(),
-        None => random_u64()?,
-    };
     let pins = config.routing.pin_llamacpp_slots;
     let upstreams = config.backends.iter().map(|backend| upstream_of(backend, pins)).collect();
     apply_configured_limits(&config, &fleet);
@@ -291,7 +329,7 @@ fn publish(
         routes,
         index,
         shards,
-        key: FingerprintKey::new(key),
+        key: FingerprintKey::new(key.reveal()),
         instance: random_u64()?,
         sessions_per_shard_max,
     }))))

@@ -1,11 +1,13 @@
-//! Handing the listening sockets to a successor, so that a new binary refuses nobody.
+//! Handing the listening sockets to a successor, so that a new binary refuses nobody, and what is known of the
+//! backends' caches, so that no conversation is computed elsewhere for it.
 //!
 //! The successor asks over a Unix socket that its own user and root alone reach, makes itself ready, accepts
 //! connections beside the running process, and says so. Only then does that one stop accepting, let its
 //! streams finish and end; until then nothing has changed for it, so a successor that fails is no loss.
-//! Nothing here is reachable from the network, and nothing of a request or of the evidence is handed over.
+//! Nothing here is reachable from the network, and no byte of what was said is handed over.
 
 mod door;
+pub(crate) mod legacy;
 mod offer;
 mod taking;
 
@@ -16,7 +18,9 @@ pub(crate) use taking::Taking;
 use std::io;
 
 /// What a successor says first. The number changes with the words.
-pub(crate) const HELLO: &[u8] = b"shearwater takeover 1\n";
+pub(crate) const HELLO: &[u8] = b"shearwater takeover 2\n";
+/// What it says if it asks for what the running process knows: its length in eight bytes, least first, and the bytes.
+pub(crate) const LEGACY: &[u8] = b"legacy\n";
 /// What it says once it accepts connections.
 pub(crate) const READY: &[u8] = b"ready\n";
 /// What it is then answered: from now on the sockets are its own.

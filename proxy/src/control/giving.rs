@@ -12,19 +12,19 @@ use std::time::Duration;
 use config::Level;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Mutex, Semaphore, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::lifecycle::Stage;
-use crate::insight::Insight;
+use crate::insight::{Errand, Insight};
 use crate::limits::{
-    ACCEPT_PAUSE_MS, TAKEOVER_CALLERS_MAX, TAKEOVER_READY_MS, TAKEOVER_WORD_BYTES_MAX,
-    TAKEOVER_WORD_MS,
+    ACCEPT_PAUSE_MS, TAKEOVER_CALLERS_MAX, TAKEOVER_LEGACY_BYTES_MAX, TAKEOVER_LEGACY_MS,
+    TAKEOVER_READY_MS, TAKEOVER_WORD_BYTES_MAX, TAKEOVER_WORD_MS,
 };
 use crate::notify::Notify;
 use crate::published::{Phase, Published, Sockets};
-use crate::takeover::{GO, HELLO, NO, Offer, READY, may};
+use crate::takeover::{GO, HELLO, LEGACY, NO, Offer, READY, may};
 
 /// What is given, and to whom one listens for it.
 #[derive(Debug)]
@@ -133,7 +133,11 @@ impl Giving {
     async fn hand_over(&self, stream: &mut UnixStream, pid: i32) -> io::Result<()> {
         let sending = stream.async_io(Interest::WRITABLE, || self.offer.send(&*stream));
         timeout(Duration::from_millis(TAKEOVER_WORD_MS), sending).await??;
-        let said = word(stream, TAKEOVER_READY_MS).await?;
+        let mut said = word(stream, TAKEOVER_READY_MS).await?;
+        if said == LEGACY {
+            self.tell(stream).await?;
+            said = word(stream, TAKEOVER_READY_MS).await?;
+        }
         if said.is_empty() {
             return Err(io::Error::other("the successor ended before it was ready"));
         }
@@ -143,6 +147,22 @@ impl Giving {
         // Before the successor speaks to the service manager: only the main process is heard.
         self.notify.succeeded_by(pid);
         stream.write_all(GO).await
+    }
+
+    /// Tells the successor what is known; nothing, if the learn thread does not say in time or says too much.
+    async fn tell(&self, stream: &mut UnixStream) -> io::Result<()> {
+        let (ask, asked) = oneshot::channel();
+        self.insight.send(Errand::Tell(ask));
+        let told = timeout(Duration::from_millis(TAKEOVER_LEGACY_MS), asked).await;
+        let mut known = told.ok().and_then(Result::ok).unwrap_or_default();
+        if known.len() > TAKEOVER_LEGACY_BYTES_MAX {
+            known = Vec::new();
+        }
+        let telling = async {
+            stream.write_all(&(known.len() as u64).to_le_bytes()).await?;
+            stream.write_all(&known).await
+        };
+        timeout(Duration::from_millis(TAKEOVER_WORD_MS), telling).await?
     }
 
     /// What a stop signal does, with the difference that nobody new is let in from this moment on.

@@ -1,5 +1,5 @@
-//! What is handed over: the listening sockets, each with the address it was configured as, and how the
-//! service manager is told of things.
+//! What is handed over: the listening sockets, each with the address it was configured as, how the service
+//! manager is told of things, and the key without which nothing can be made of what this process knows.
 //!
 //! One message of bounded size: lines of text, and the sockets beside it in the same order.
 
@@ -8,12 +8,13 @@ use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use config::FingerprintKey;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use super::{NO, refusal};
+use super::{NO, legacy, refusal};
 use crate::limits::{TAKEOVER_OFFER_BYTES_MAX, TAKEOVER_SOCKETS_MAX};
 use crate::notify::Settings;
 
@@ -54,6 +55,8 @@ pub(crate) struct Offer {
     sockets: Vec<Handed>,
     /// How the service manager is told of things.
     pub(crate) notify: Settings,
+    /// The key of its hashes, if what it knows may be asked for in words that are understood here.
+    pub(crate) key: Option<FingerprintKey>,
 }
 
 impl Offer {
@@ -125,6 +128,9 @@ impl Offer {
         if let Some(us) = self.notify.watchdog_us {
             text.push_str(&format!("watchdog_us {us}\n"));
         }
+        if let Some(key) = self.key {
+            text.push_str(&format!("legacy {} {:016x}\n", legacy::VERSION, key.reveal()));
+        }
         text.push_str("end\n");
         text
     }
@@ -138,6 +144,7 @@ impl Offer {
             let (word, value) = line.split_once(' ')?;
             match word {
                 "notify" => offer.notify.socket = Some(value.to_owned()),
+                "legacy" => offer.key = key_of_this_version(value)?,
                 "watchdog_us" => offer.notify.watchdog_us = Some(value.parse().ok()?),
                 _ => {
                     let role = Role::ALL.into_iter().find(|role| role.name() == word)?;
@@ -152,6 +159,13 @@ impl Offer {
         }
         sockets.next().is_none().then_some(offer)
     }
+}
+
+/// `Some(None)` if what is known is told in other words than those of this version.
+fn key_of_this_version(value: &str) -> Option<Option<FingerprintKey>> {
+    let (version, key) = value.split_once(' ')?;
+    let key = u64::from_str_radix(key, 16).ok().map(FingerprintKey::new)?;
+    Some((version.parse() == Ok(legacy::VERSION)).then_some(key))
 }
 
 #[cfg(test)]
@@ -177,7 +191,9 @@ mod tests {
             offer.push(role, ANY, listener);
         }
         offer.notify = Settings { socket: Some("@a b".into()), watchdog_us: Some(7) };
+        offer.key = Some(FingerprintKey::new(u64::MAX - 6));
         let mut arrived = handed_over(&offer).unwrap();
+        assert!(arrived.key == offer.key && !format!("{arrived:?}").contains("fff9"));
         assert_eq!(arrived.notify, offer.notify);
         let taken = |offer: &mut Offer, role| offer.take(role, ANY)?.local_addr().ok();
         assert_eq!(taken(&mut arrived, Role::Admin), addresses.last().copied());
@@ -197,6 +213,16 @@ mod tests {
         assert_eq!(handed_over(&offer).unwrap().sockets.len(), TAKEOVER_SOCKETS_MAX);
         offer.push(Role::Admin, ANY, listener);
         assert!(handed_over(&offer).is_err());
+    }
+
+    #[test]
+    fn what_is_known_in_words_of_another_version_is_not_asked_for() {
+        let read = |line: &str| Offer::read(format!("{line}\nend\n").as_bytes(), vec![]);
+        let ours = read(&format!("legacy {} 0f", legacy::VERSION)).unwrap();
+        assert!(ours.key == Some(FingerprintKey::new(15)));
+        let theirs = read(&format!("legacy {} 0f", legacy::VERSION + 1)).unwrap();
+        assert!(theirs.key.is_none());
+        assert!(read("legacy 1").is_none() && read("legacy 1 x").is_none());
     }
 
     #[test]

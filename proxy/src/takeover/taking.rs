@@ -1,4 +1,4 @@
-//! The successor's side: asking, and saying when it is ready.
+//! The successor's side: asking, for sockets and for what is known, and saying when it is ready.
 //!
 //! It blocks, with a deadline for each step: nothing is served yet by the thread that waits here.
 
@@ -8,8 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{GO, HELLO, Offer, READY, Role, may, refusal};
-use crate::limits::{TAKEOVER_WORD_BYTES_MAX, TAKEOVER_WORD_MS};
+use config::FingerprintKey;
+
+use super::{GO, HELLO, LEGACY, Offer, READY, Role, may, refusal};
+use crate::limits::{TAKEOVER_LEGACY_BYTES_MAX, TAKEOVER_WORD_BYTES_MAX, TAKEOVER_WORD_MS};
 use crate::notify::Settings;
 
 /// A takeover under way. Dropping it before it is done leaves the running process as it was.
@@ -46,6 +48,28 @@ impl Taking {
     /// How the service manager is told of things.
     pub(crate) fn notify(&self) -> &Settings {
         &self.offer.notify
+    }
+
+    /// The key of the running process's hashes, if what it knows can be asked for.
+    pub(crate) fn key(&self) -> Option<FingerprintKey> {
+        self.offer.key
+    }
+
+    /// Asks for what the running process knows; empty if it does not say in time.
+    ///
+    /// # Errors
+    /// When it breaks off in the middle: then neither side knows what the other says next.
+    pub(crate) fn legacy(&mut self) -> io::Result<Vec<u8>> {
+        self.stream.write_all(LEGACY)?;
+        let mut length = [0_u8; 8];
+        self.stream.read_exact(&mut length)?;
+        let length = usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX);
+        if length > TAKEOVER_LEGACY_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it knows too much"));
+        }
+        let mut legacy = vec![0; length];
+        self.stream.read_exact(&mut legacy)?;
+        Ok(legacy)
     }
 
     /// Says that connections are accepted here. From `Ok` on the sockets are this process's own.

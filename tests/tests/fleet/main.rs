@@ -9,6 +9,7 @@ mod draining;
 mod evidence;
 mod figures;
 mod full;
+mod heirs;
 mod notified;
 mod operators;
 mod pinning;

@@ -94,3 +94,22 @@ async fn a_successor_is_made_known_and_speaks_for_itself() {
     systemd.hears("STOPPING=1").await;
     assert!(new.ended().await.success());
 }
+
+/// The unit of the README, with programs that are there on any machine.
+#[test]
+fn systemd_finds_no_fault_with_the_unit_that_is_documented() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let readme = std::fs::read_to_string(readme).expect("a README");
+    let (_, rest) = readme.split_once("```ini\n").expect("a unit");
+    let (unit, _) = rest.split_once("```").expect("its end");
+    let file = Scratch(Scratch::new().0.with_extension("service"));
+    let unit = unit.replace("/usr/local/bin/shearwater", "/bin/true");
+    std::fs::write(&file.0, unit).expect("a file");
+    match std::process::Command::new("systemd-analyze").arg("verify").arg(&file.0).output() {
+        Err(error) => eprintln!("SKIPPED: no systemd-analyze here: {error}"),
+        Ok(said) => {
+            let words = String::from_utf8_lossy(&said.stderr);
+            assert!(said.status.success() && words.is_empty(), "{words}");
+        }
+    }
+}

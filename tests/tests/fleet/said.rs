@@ -68,6 +68,11 @@ impl Talk {
         Talk { max_tokens: Some(max_tokens), ..Talk::new(addr, system).await }
     }
 
+    /// It goes on over a new connection.
+    pub(crate) async fn connect(&mut self, addr: SocketAddr) {
+        self.client = Client::connect(addr).await;
+    }
+
     /// Its next request.
     pub(crate) fn body(&self, text: &str) -> Value {
         let mut messages = self.messages.clone();

@@ -233,7 +233,7 @@ async fn strangers_at_the_socket_are_told_nothing_and_counted() {
     assert_eq!(mode & 0o777, 0o600);
     let long = vec![b'x'; 100_000];
     let words: [&[u8]; 5] =
-        [b"GET / HTTP/1.1\r\n\r\n", &long, b"shearwater takeover 2\n", b"shearwater", b"ready\n"];
+        [b"GET / HTTP/1.1\r\n\r\n", &long, b"shearwater takeover 3\n", b"shearwater", b"ready\n"];
     for (number, word) in words.iter().enumerate() {
         let mut stranger = UnixStream::connect(&door.0).await.expect("a socket");
         // It may be closed before all was said.
