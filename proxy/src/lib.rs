@@ -24,6 +24,7 @@ pub mod edits;
 pub mod encoding;
 pub mod exchange;
 pub mod http;
+pub mod orphans;
 pub mod pins;
 pub mod place;
 pub mod plan;

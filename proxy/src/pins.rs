@@ -163,6 +163,8 @@ impl Pins {
             let arrived = !computes && asked.coming == 0;
             let next = match word.state() {
                 State::Free if computes && word.unchanged_for(0, asked.at) => State::Strange,
+                // Nobody else runs in a slot that was named: it has arrived, and may run on for nobody.
+                State::Lost if computes && word.unchanged_for(0, asked.at) => State::Doubted,
                 State::Strange if arrived && word.unchanged_for(0, asked.at) => State::Free,
                 State::Doubted | State::Lost
                     if arrived && word.unchanged_for(SLOT_SETTLE_MS, asked.at) =>

@@ -12,7 +12,8 @@ use index::{BackendId, BackendSet, Decision, Nowhere, Reservation};
 use crate::alarm::{Alarm, Raced, race};
 use crate::answer::Situation;
 use crate::clock::{self, Micros};
-use crate::limits::{BREAKER_WAIT_MS, PROMPT_TOO_LARGE_TIMES};
+use crate::limits::{BREAKER_WAIT_MS, PREFILL_TOKENS_PER_S_MIN, PROMPT_TOO_LARGE_TIMES};
+use crate::orphans::{Handed, Orphan};
 use crate::pins::SlotUse;
 use crate::plan::{self, Plan};
 use crate::published::Phase;
@@ -34,6 +35,23 @@ impl Slot {
         if let Some(reservation) = &self.reservation {
             reservation.prefill_done_at(clock::recent().millis());
         }
+    }
+
+    /// The request was left, with a reply of so many tokens to come: where the engine may work on for nobody, the place
+    /// stays taken. Whoever waits is not called for it.
+    pub fn orphan(mut self, output_tokens: u64) {
+        let Some(handed) = self.orphanage() else { return };
+        let Some(place) = self.reservation.take() else { return };
+        let load = &self.shard.shared.fleet.backend(place.backend()).load;
+        let slowest = || place.uncached_tokens().saturating_mul(1_000) / PREFILL_TOKENS_PER_S_MIN;
+        let prefill_ms = load.prefill_ms().unwrap_or_else(slowest);
+        handed.push(Orphan::new(place, prefill_ms, output_tokens, clock::now().millis()));
+    }
+
+    /// Where its backend may work on for nobody, who keeps the places.
+    fn orphanage(&self) -> Option<&'static Handed> {
+        let upstream = self.shard.shared.upstream(self.reservation.as_ref()?.backend())?;
+        upstream.kind().works_for_nobody().then_some(&upstream.orphans)
     }
 
     /// Keeps track of where the request runs from here on.
@@ -65,7 +83,11 @@ impl Drop for Slot {
     fn drop(&mut self) {
         // First: whoever gets the place is to find the slot free.
         drop(self.using.take());
+        let handed = self.orphanage();
         drop(self.reservation.take());
+        if let Some(handed) = handed {
+            handed.count_done();
+        }
         if !self.shard.room.is_empty() {
             self.shard.room.call(clock::now().millis(), 1);
         }

@@ -18,6 +18,7 @@ use crate::credentials::{Credentials, Refusals};
 use crate::limits::{COLD_BYTES_PER_TOKEN_MILLI, NOTES_MAX};
 use crate::memory::Budget;
 use crate::metrics::ShardStats;
+use crate::orphans::Handed;
 use crate::pins::Pins;
 use crate::record::Note;
 
@@ -65,6 +66,11 @@ impl EngineKind {
         !matches!(self, EngineKind::Llamacpp | EngineKind::Unknown)
     }
 
+    /// Whether it may work on for a client that has left before its reply began. The others end such a request at once.
+    pub fn works_for_nobody(self) -> bool {
+        self == EngineKind::Llamacpp
+    }
+
     /// Whether it takes what comes and, once its pool is used up, fails everybody in it.
     pub fn fails_when_full(self) -> bool {
         self == EngineKind::Llamacpp
@@ -84,6 +90,8 @@ pub struct Upstream {
     pub breaker: Gate,
     /// Who keeps which of its slots, where that is asked for.
     pub pins: Pins,
+    /// Requests it may still be at work on though their clients have left.
+    pub orphans: Handed,
     alive_ms: AtomicU64,
     /// Its refusals of keys.
     pub refusals: Refusals,
@@ -102,6 +110,7 @@ impl Upstream {
             breaker: Gate::default(),
             pins: Pins::default(),
             refusals: Refusals::default(),
+            orphans: Handed::default(),
             alive_ms: AtomicU64::new(0),
             given_up_ms: AtomicU64::new(0),
             ran_out_ms: AtomicU64::new(0),

@@ -192,7 +192,14 @@ impl Exchange<'_> {
         let outgoing = self.outgoing(plan, body, backend, slot, search.repeatable);
         let mut attempt = Attempt::new(self.shard, &self.client.alarm, gone);
         let began = clock::recent();
-        match attempt.run(backend, &outgoing).await {
+        let ended = attempt.run(backend, &outgoing).await;
+        if attempt.was_sent()
+            && matches!(ended, Err(Failed::ClientGone | Failed::Silent))
+            && let Some(slot) = placement.slot.take()
+        {
+            slot.orphan(plan.output_tokens);
+        }
+        match ended {
             Ok(held) => {
                 self.note_if_ran_out(backend, &held.reply);
                 self.judge(held, placement.slot, pass, search, began)

@@ -168,6 +168,11 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
         self.exchange(backend, socket, out, moments).await
     }
 
+    /// Whether the request was sent: its backend may be at work on it.
+    pub fn was_sent(&self) -> bool {
+        self.wait.upstream.is_some()
+    }
+
     async fn connect(&mut self, backend: BackendId) -> Result<Socket, Failed> {
         let address = self.shard.shared.upstream(backend).and_then(|upstream| upstream.address());
         let address = address.ok_or(Failed::Connect)?;
@@ -192,6 +197,7 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
         out: &Outgoing<'_>,
         mut moments: Moments,
     ) -> Result<Box<Held>, Failed> {
+        self.wait = Wait::default();
         // An engine may answer and close without reading all of the body (413): whatever happened to the
         // sending, what it said is the answer.
         let sent = self.send(&socket, out).await;

@@ -53,6 +53,9 @@ pub struct EngineOptions {
     pub merge_later_system: bool,
     /// llama.cpp only: every slot shares one pool (the default there). Off, each slot owns `pool / slots` tokens.
     pub kv_unified: bool,
+    /// llama.cpp only: a whole (not streamed) reply is worked out to its end though its client has left, as by builds whose
+    /// server does not look (measured: 37 s on). Off, it is noticed within a second, as by `llama-server` b11434.
+    pub works_for_nobody: bool,
     /// Whether `/v1/embeddings` is served; llama.cpp does so only with `--embeddings`.
     pub embeddings: bool,
     /// SGLang only: step in which its `/health` polls for a sign of life, milliseconds (1,000 in the real one).
@@ -82,6 +85,7 @@ impl EngineOptions {
             late_refusal: false,
             merge_later_system: false,
             kv_unified: true,
+            works_for_nobody: false,
             embeddings: persona != Persona::LlamaCpp,
             health_step_ms: 1_000,
             stamp_events: false,

@@ -29,6 +29,7 @@ use crate::limits::{
     BREAKER_OPEN_FIRST_MS, MODELS_INTERVAL_MS, REFUSED_PAUSE_MS, RESOLVE_INTERVAL_MS,
     TOGETHER_DIVISOR,
 };
+use crate::orphans::Orphans;
 use crate::published::{EngineKind, Published, Upstream};
 use stillness::{Look, Stillness, honest_ms};
 
@@ -52,6 +53,7 @@ pub(super) struct Watch {
     wake: Arc<Notify>,
     vitals: Vitals,
     scraper: Scraper,
+    orphans: Orphans,
     signs: Signs,
     limits: Option<Limits>,
     asleep: bool,
@@ -84,6 +86,7 @@ impl Watch {
             wake: progress.wake(id)?,
             vitals: Vitals::default(),
             scraper: Scraper::default(),
+            orphans: Orphans::default(),
             signs: Signs::default(),
             limits: None,
             asleep: false,
@@ -159,6 +162,7 @@ impl Watch {
         let rules = self.rules();
         self.look_at_breaker();
         self.look_at_traffic();
+        self.orphans.take_in(&self.upstream.orphans, now());
         if self.is_named() && self.due.resolve <= now() {
             self.resolve().await;
         }
@@ -315,6 +319,7 @@ impl Watch {
     }
 
     fn went_down(&mut self, why: &str) {
+        self.orphans.forget(&self.upstream.orphans);
         self.backend().set_healthy(false);
         self.report(|report| {
             report.up = false;

@@ -10,6 +10,7 @@ mod evidence;
 mod figures;
 mod full;
 mod heirs;
+mod left_behind;
 mod notified;
 mod operators;
 mod pinning;

@@ -27,6 +27,11 @@ impl Watch {
             Ok(Some(reading)) => {
                 self.report(|report| report.scrape.answered(asked, now()));
                 self.upstream.pins.look(&reading.computing, slots_asked);
+                if !reading.computing.is_empty() {
+                    let in_flight = || self.shared.fleet.backend(self.id).slots.in_flight().0;
+                    let running = reading.running.unwrap_or(u32::MAX);
+                    self.orphans.look(running, asked, &self.upstream.orphans, in_flight);
+                }
                 self.take_reading(reading);
             }
             Err(why) => self.scrape_failed(&why),
@@ -87,6 +92,7 @@ impl Watch {
     pub(super) fn restarted(&mut self, why: &str) {
         self.insight.order_cleared(self.id);
         self.upstream.pins.forget();
+        self.orphans.forget(&self.upstream.orphans);
         self.upstream.forget_ran_out();
         self.signs = Signs::default();
         self.report(|report| {
