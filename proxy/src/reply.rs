@@ -3,7 +3,7 @@
 //! The relay forwards bytes and asks here where the body ends, whether it may be sent at all, and what the
 //! engine reported. It reads what passes and changes none of it.
 
-use crate::answer::status::{OK, UNAVAILABLE, is_success};
+use crate::answer::status::{BAD_REQUEST, OK, UNAVAILABLE, is_success};
 use crate::api::Dialect;
 use crate::classify::{ReplyClass, Told, classify_error, classify_reply};
 use crate::http::{ChunkError, ChunkedReader, Fed, ResponseFraming, ResponseHead};
@@ -283,8 +283,18 @@ impl Reply {
     pub fn error_words(&self) -> String {
         match &self.content {
             Content::Events(scanner) => Told::of(scanner.error().unwrap_or_default()).message,
-            Content::Document { .. } => String::new(),
+            Content::Document { tail, .. } => Told::of(tail).message,
         }
+    }
+
+    /// Whether it is a refusal, whole and as a document, that its client could not read: Anthropic's go by the envelope,
+    /// which llama.cpp leaves out. Only of the status that ours has, too: another may mean something to its client, as a
+    /// 404 of `count_tokens` does.
+    pub fn is_foreign_refusal(&self) -> bool {
+        let Content::Document { tail, bytes } = &self.content else { return false };
+        let whole = self.done && tail.len() as u64 == *bytes;
+        let asked = self.dialect == Dialect::Messages && self.status == BAD_REQUEST;
+        whole && asked && !sse::is_enveloped(tail) && !Told::of(tail).message.is_empty()
     }
 
     /// Whether the engine gave up on the request and said so in an otherwise proper reply.

@@ -120,8 +120,12 @@ impl Search {
     }
 }
 
-/// A held reply for the client. An error in a stream that has not begun gets the status it should have had.
+/// A held reply for the client. An error in a stream that has not begun gets the status it should have had, and one that
+/// the client could not read is told in its words.
 fn found(held: Box<Held>, slot: Option<Slot>, backend: BackendId) -> Found {
+    if held.reply.is_foreign_refusal() {
+        return Found::Told(Situation::EngineRefused, held.reply.error_words());
+    }
     if !held.reply.had_error() {
         return Found::Reply(held, slot, backend);
     }

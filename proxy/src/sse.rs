@@ -312,11 +312,18 @@ fn speaks(dialect: Dialect, named: bool, data: &[u8]) -> bool {
         Dialect::Plain => true,
         Dialect::Chat => value.get("error").is_some(),
         Dialect::Responses => value.get("type").is_some_and(|kind| kind == "response.failed"),
-        Dialect::Messages => {
-            let envelope = value.get("type").is_some_and(|kind| kind == "error");
-            named && envelope && value.pointer("/error/type").is_some_and(|kind| kind.is_string())
-        }
+        Dialect::Messages => named && has_envelope(&value),
     }
+}
+
+/// Whether an error is in Anthropic's envelope.
+pub(crate) fn is_enveloped(error: &[u8]) -> bool {
+    has_envelope(&serde_json::from_slice(error).unwrap_or_default())
+}
+
+fn has_envelope(error: &serde_json::Value) -> bool {
+    let named = error.get("type").is_some_and(|kind| kind == "error");
+    named && error.pointer("/error/type").is_some_and(|kind| kind.is_string())
 }
 
 fn speaks_of_tokens(data: &[u8]) -> bool {

@@ -273,6 +273,41 @@ async fn an_engines_error_in_the_right_words_is_passed_on_as_it_came() {
 }
 
 #[tokio::test]
+async fn a_refusal_that_lacks_anthropics_envelope_is_put_right_and_others_go_on_as_they_came() {
+    let bare = "{\"error\":{\"code\":400,\"message\":\"request (2511 tokens) is too long\",\"type\":\"exceed_context_size_error\",\"n_ctx\":2048}}";
+    let enveloped = "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"too long\"}}";
+    let refusal = |status: &str, body: &str| {
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    for (path, status, body, mended) in [
+        ("/v1/messages", "400 Bad Request", bare, true),
+        ("/v1/messages", "400 Bad Request", enveloped, false),
+        ("/v1/messages", "400 Bad Request", "no JSON", false),
+        ("/v1/messages/count_tokens", "404 Not Found", bare, false),
+        ("/v1/chat/completions", "400 Bad Request", bare, false),
+        ("/v1/responses", "400 Bad Request", bare, false),
+    ] {
+        let script = Script::always(refusal(status, body)).await;
+        let proxy = Proxy::start(&[script.url()], "");
+        let reply = proxy.client().await.ask(path, &chat_stream("hi")).await;
+        assert_eq!(reply.status.to_string(), status[..3], "{path}");
+        if !mended {
+            assert_eq!(reply.text(), body, "{path}");
+            continue;
+        }
+        let said = reply.json();
+        let error = json!({ "type": "invalid_request_error",
+            "message": "request (2511 tokens) is too long" });
+        assert_eq!((&said["type"], &said["error"]), (&json!("error"), &error));
+        assert_eq!(reply.header("x-should-retry"), Some("false"));
+        proxy.idle().await;
+    }
+}
+
+#[tokio::test]
 async fn an_error_in_the_wrong_words_is_put_right_for_a_client_of_http_1_0_too() {
     let go = Arc::new(Notify::new());
     let told = Arc::clone(&go);
