@@ -3,6 +3,8 @@
 //! The decision itself is the index crate's; this module brings it its inputs and does the waiting. A
 //! slot is always held before anything is sent, and given back exactly once, by dropping [`Slot`].
 
+mod hope;
+
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,13 +14,14 @@ use index::{BackendId, BackendSet, Decision, Nowhere, Reservation};
 use crate::alarm::{Alarm, Raced, race};
 use crate::answer::Situation;
 use crate::clock::{self, Micros};
-use crate::limits::{BREAKER_WAIT_MS, PREFILL_TOKENS_PER_S_MIN, PROMPT_TOO_LARGE_TIMES};
+use crate::limits::{PREFILL_TOKENS_PER_S_MIN, PROMPT_TOO_LARGE_TIMES};
 use crate::orphans::{Handed, Orphan};
 use crate::pins::SlotUse;
 use crate::plan::{self, Plan};
 use crate::published::Phase;
 use crate::shard::Shard;
 use crate::wait::Waits;
+use hope::Hope;
 
 /// A held slot, given back when dropped; whoever waits on this shard is then called.
 #[derive(Debug)]
@@ -38,7 +41,7 @@ impl Slot {
     }
 
     /// The request was left, with a reply of so many tokens to come: where the engine may work on for nobody, the place
-    /// stays taken. Whoever waits is not called for it.
+    /// stays taken.
     pub fn orphan(mut self, output_tokens: u64) {
         let Some(handed) = self.orphanage() else { return };
         let Some(place) = self.reservation.take() else { return };
@@ -150,6 +153,16 @@ impl Excluded {
         self.stranger = true;
     }
 
+    /// What to wait for, if those who are left are so full.
+    fn hope(&self, full: Full, decision: Option<&Decision>) -> Hope {
+        match full {
+            Full::Home => Hope::Home,
+            Full::Everywhere => Hope::Room,
+            Full::Never if self.hopes_for_breakers(decision) => Hope::Trial,
+            Full::Never => Hope::Pause,
+        }
+    }
+
     /// Whether those who are left take nothing only because their breakers are open, which are tried again within seconds.
     fn hopes_for_breakers(&self, decision: Option<&Decision>) -> bool {
         !self.stranger && decision.is_some_and(|it| it.refused.breaker_open > 0)
@@ -192,8 +205,7 @@ pub async fn place<W: Future<Output = ()>>(
     // Taken from the clock each time, not added up look by look: roundings of many looks add up too.
     let (waited_before, entered) = (*waited_ms, clock::now());
     loop {
-        let tried = try_place(shard, plan, &excluded.all(), *waited_ms);
-        let (full, decision) = match tried {
+        let (full, decision) = match try_place(shard, plan, &excluded.all(), *waited_ms) {
             Ok(placement) => {
                 match queued {
                     Some(place) => place.ticket.served(),
@@ -203,35 +215,21 @@ pub async fn place<W: Future<Output = ()>>(
             }
             Err(refused) => refused,
         };
+        let hope = excluded.hope(full, decision.as_deref());
         let routing = &shard.shared.config.routing;
-        let shut = full == Full::Never && excluded.hopes_for_breakers(decision.as_deref());
-        let wait_ms = routing.queue_wait_ms.min(if shut { BREAKER_WAIT_MS } else { u64::MAX });
-        let left_ms = wait_ms.saturating_sub(*waited_ms);
-        let first_ms = excluded.first_ms();
-        let waits = shut && left_ms > 0;
-        if full == Full::Never && !waits && first_ms.is_none_or(|first| first > left_ms) {
-            // Whoever is left says no, and will for longer than this request may wait.
-            return Err(Unplaced::Answer(Situation::NoHealthyBackend, decision));
-        }
-        if left_ms == 0 {
-            return Err(Unplaced::Answer(Situation::NoRoom, decision));
-        }
-        let place = match queued.take() {
-            Some(place) => place,
-            None if is_too_large(shard, plan) => {
-                return Err(Unplaced::Answer(Situation::PromptTooLarge, decision));
-            }
-            None => match Queued::enter(shard, plan, decision.as_deref()) {
+        let look = hope.next_look_ms(routing, *waited_ms, excluded.first_ms());
+        let waits = look.and_then(|look_ms| {
+            let place = match queued.take() {
                 Some(place) => place,
-                None => return Err(Unplaced::Answer(Situation::NoRoom, decision)),
-            },
+                None => Queued::enter(shard, plan, decision.as_deref())?,
+            };
+            Ok((place, look_ms))
+        });
+        let (place, look_ms) = match waits {
+            Ok(waits) => waits,
+            Err(situation) => return Err(Unplaced::Answer(situation, decision)),
         };
-        let pause = match full {
-            Full::Home => routing.home_wait_ms.saturating_sub(*waited_ms).max(1),
-            Full::Never | Full::Everywhere => left_ms,
-        };
-        // Whoever asked for a pause may be asked again after it, whatever the others do.
-        alarm.set(clock::now().millis(), first_ms.map_or(pause, |first| first.min(pause)));
+        alarm.set(clock::now().millis(), look_ms);
         if race(alarm, gone.as_mut(), pin!(place.ticket.called())).await == Raced::Gone {
             return Err(Unplaced::ClientGone);
         }
@@ -327,10 +325,17 @@ struct Queued {
 }
 
 impl Queued {
-    /// `None` when too many wait already.
-    fn enter(shard: &Rc<Shard>, plan: &Plan, decision: Option<&Decision>) -> Option<Queued> {
+    /// Takes a place, unless the request would wait in vain or too many wait already.
+    fn enter(
+        shard: &Rc<Shard>,
+        plan: &Plan,
+        decision: Option<&Decision>,
+    ) -> Result<Queued, Situation> {
+        if is_too_large(shard, plan) {
+            return Err(Situation::PromptTooLarge);
+        }
         let max = usize::try_from(shard.shared.config.routing.queue_max).unwrap_or(usize::MAX);
-        let counted = Counted::take(&shard.shared.waiting, max)?;
+        let counted = Counted::take(&shard.shared.waiting, max).ok_or(Situation::NoRoom)?;
         // Nobody was chosen, so what counts is what the best of them holds.
         let block_bytes = u64::from(shard.shared.config.routing.block_bytes);
         let held = decision.map_or(0, |decision| u64::from(decision.deepest_blocks) * block_bytes);
@@ -339,7 +344,7 @@ impl Queued {
             Waits { uncached_tokens: uncached, tokens: room_tokens(plan), tenant: plan.tenant };
         let ticket = shard.room.enter(waits, clock::now().millis());
         shard.keep_pulsing();
-        Some(Queued { ticket, _counted: counted })
+        Ok(Queued { ticket, _counted: counted })
     }
 }
 
