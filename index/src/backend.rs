@@ -104,14 +104,24 @@ impl Backend {
         self.note();
     }
 
+    /// Changes the limit on requests, and that on tokens to what `grant` makes of it: what shards lowered meanwhile
+    /// (see [`lower_tokens_max`](Self::lower_tokens_max)) is built upon and not taken back.
+    pub fn regrant(&self, requests_max: u32, grant: impl Fn(u64) -> u64) {
+        let change = |allowed| Some(grant(allowed)).filter(|granted| *granted != allowed);
+        self.slots.regrant(requests_max, change);
+        self.note();
+    }
+
     /// Its pool ran out under what is in flight: no more than three quarters of that is let in from now on. Never less
     /// than an eighth of what was allowed, because others may have used the pool, too.
     pub fn lower_tokens_max(&self) {
         let (_, held) = self.slots.in_flight();
-        let allowed = self.slots.tokens_max();
-        let lowered = (held - held / 4).max(allowed / 8).max(1);
-        if allowed == 0 || lowered < allowed {
-            self.set_limits(Limits { tokens_max: lowered, ..self.limits() });
+        let lowered = |allowed: u64| {
+            let lowered = (held - held / 4).max(allowed / 8).max(1);
+            (allowed == 0 || lowered < allowed).then_some(lowered)
+        };
+        if self.slots.change_tokens_max(lowered) {
+            self.note();
         }
     }
 

@@ -4,7 +4,7 @@
 //! which is why one word a backend is enough. It promises nothing about any one conversation.
 //!
 //! # Orderings
-//! Gauges that publish nothing: Relaxed everywhere. A sum is changed by exchange, so no change is lost.
+//! Gauges that publish nothing: Relaxed everywhere. Sums are changed by exchange, so no change is lost.
 
 use crate::Millis;
 use crate::sync::{AtomicU64, Ordering};
@@ -74,14 +74,16 @@ impl Gaps {
 
     /// A conversation came back after this many seconds.
     pub(crate) fn add(&self, seconds: u64) {
-        // Relaxed: a hint; two threads adding at once lose one sample.
-        let sums = self.0.load(Ordering::Relaxed);
-        let (mut count, mut sum) = (sums >> 32, sums & HALF);
-        if count >= GAPS_MAX {
-            (count, sum) = (count - 1, sum - sum / GAPS_MAX);
-        }
-        // Relaxed: as above. Seconds are bounded by the longest idle time, so 512 of them fit half a word.
-        self.0.store((count + 1) << 32 | (sum + seconds).min(HALF), Ordering::Relaxed);
+        let added = |sums: u64| {
+            let (mut count, mut sum) = (sums >> 32, sums & HALF);
+            if count >= GAPS_MAX {
+                (count, sum) = (count - 1, sum - sum / GAPS_MAX);
+            }
+            // Seconds are bounded by the longest idle time, so 512 of them fit half a word.
+            Some((count + 1) << 32 | (sum + seconds).min(HALF))
+        };
+        // Relaxed: a hint. It never fails, as the closure always gives a word.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
     }
 
     /// Their mean in ms, at least a second; `unknown_ms` while none came back.
@@ -148,5 +150,27 @@ mod tests {
         assert_eq!(gaps.mean_ms(77.0), 20_000.0);
         (0..5_000).for_each(|_| gaps.add(100));
         assert!((99_000.0..101_000.0).contains(&gaps.mean_ms(77.0)), "{}", gaps.mean_ms(77.0));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use loom::thread;
+
+    use super::*;
+    use crate::sync::{Arc, model};
+
+    #[test]
+    fn no_return_is_lost_when_two_come_back_at_once() {
+        model(|| {
+            let gaps = Arc::new(Gaps::new());
+            let other = {
+                let gaps = Arc::clone(&gaps);
+                thread::spawn(move || gaps.add(10))
+            };
+            gaps.add(30);
+            other.join().unwrap();
+            assert_eq!(gaps.0.load(Ordering::Relaxed), 2 << 32 | 40);
+        });
     }
 }

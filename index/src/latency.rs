@@ -35,8 +35,8 @@ impl Latency {
 
     /// Another engine stands behind this id now, or the same one anew.
     pub(crate) fn forget(&self) {
-        // Relaxed: a gauge.
-        self.0.store(0, Ordering::Relaxed);
+        // Relaxed: a gauge. An exchange, as every change of the word is: those have one order.
+        self.0.swap(0, Ordering::Relaxed);
     }
 }
 
@@ -126,5 +126,47 @@ mod tests {
         (0..20).for_each(|_| latency.add(100, Millis(0)));
         latency.forget();
         assert_eq!(latency.seen(), Seen::default());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use loom::thread;
+
+    use super::*;
+    use crate::sync::{Arc, model};
+
+    const NOW: Millis = Millis(5_000);
+
+    fn first_token(latency: &Arc<Latency>, ms: u64) -> thread::JoinHandle<()> {
+        let latency = Arc::clone(latency);
+        thread::spawn(move || latency.add(ms, NOW))
+    }
+
+    #[test]
+    fn no_sample_is_lost_and_the_mean_is_that_of_some_order() {
+        model(|| {
+            let latency = Arc::new(Latency::new());
+            let others = [first_token(&latency, 100), first_token(&latency, 200)];
+            let seen = latency.seen();
+            assert!([0.0, 100.0, 200.0, 130.0, 170.0].contains(&seen.mean()), "{seen:?}");
+            others.into_iter().for_each(|other| other.join().unwrap());
+            let seen = latency.seen();
+            assert_eq!(seen.samples(), 2);
+            assert!([130.0, 170.0].contains(&seen.mean()), "{seen:?}");
+        });
+    }
+
+    #[test]
+    fn a_sample_that_comes_meanwhile_brings_nothing_back_of_what_was_forgotten() {
+        model(|| {
+            let latency = Arc::new(Latency::new());
+            latency.add(900, NOW);
+            let other = first_token(&latency, 100);
+            latency.forget();
+            other.join().unwrap();
+            let new = Seen::default().with(100.0, NOW);
+            assert!([Seen::default(), new].contains(&latency.seen()), "{:?}", latency.seen());
+        });
     }
 }

@@ -28,6 +28,7 @@
 
 mod affinity;
 mod backend;
+pub mod breaker;
 mod decision;
 mod due;
 mod evidence;
@@ -76,3 +77,5 @@ pub use recent::RecentRoutes;
 pub use reservation::{Charge, Rejected, Reservation};
 pub use set::BackendSet;
 pub use slots::Slots;
+#[cfg(loom)]
+pub use sync::model;

@@ -147,6 +147,22 @@ pub const HEAVY_TOKENS: u64 = 4096;
 /// which costs about as much as two of them. Small enough that the system prompt of 32 backends is not written one by one.
 pub const DROPOUTS_SINGLE_MAX: usize = 8;
 
+/// Consecutive failures that open a backend's breaker.
+pub const BREAKER_FAILURES: u32 = if cfg!(loom) { 2 } else { 3 };
+
+/// First and longest time a breaker stays open before requests are tried, ms, if the backend asks for no more.
+pub const BREAKER_OPEN_FIRST_MS: u64 = 1_000;
+
+/// See [`BREAKER_OPEN_FIRST_MS`]. Closed for as long, what was before is forgotten.
+pub const BREAKER_OPEN_MAX_MS: u64 = 60_000;
+
+/// Requests that a half-open breaker lets through, all of which must be served: one may be lucky, and each that fails is
+/// a retry somebody waits for.
+pub const BREAKER_TRIALS: u32 = if cfg!(loom) { 2 } else { 3 };
+
+/// The longest `Retry-After` that a broken backend is granted, ms: it must not switch itself off for good.
+pub const RETRY_AFTER_MAX_MS: u64 = 300_000;
+
 /// Terms of one score.
 pub const SCORE_TERMS_MAX: usize = 6;
 

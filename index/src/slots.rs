@@ -44,6 +44,20 @@ impl Slots {
         self.tokens_max.store(tokens_max, Ordering::Relaxed);
     }
 
+    /// Changes the limit on requests, and that on tokens to what `change` makes of it, if anything: a change that another
+    /// thread makes meanwhile is built upon and not taken back.
+    pub(crate) fn regrant(&self, requests_max: u32, change: impl FnMut(u64) -> Option<u64>) {
+        // Relaxed: each limit stands alone, nothing is published with it.
+        self.requests_max.store(requests_max, Ordering::Relaxed);
+        self.change_tokens_max(change);
+    }
+
+    /// Changes the limit on tokens alone, likewise. Whether it did.
+    pub(crate) fn change_tokens_max(&self, change: impl FnMut(u64) -> Option<u64>) -> bool {
+        // Relaxed twice: a limit stands alone, and an exchange always compares with the newest value.
+        self.tokens_max.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
+    }
+
     /// Requests allowed at once; 0 means unlimited.
     pub fn requests_max(&self) -> u32 {
         // Relaxed: a limit stands alone.

@@ -144,6 +144,20 @@ async fn an_idle_connection_is_closed_after_the_time_set() {
 }
 
 #[tokio::test]
+async fn a_connection_on_which_nothing_was_asked_is_timed_by_llama_cpp_alone() {
+    let hasty = |persona| {
+        let mut options = options(persona);
+        options.idle_close_ms = 20;
+        start(options)
+    };
+    let (python, llamacpp) = (hasty(Persona::Vllm), hasty(Persona::LlamaCpp));
+    let mut patient = Client::connect(python.addr()).await;
+    let mut hurried = Client::connect(llamacpp.addr()).await;
+    assert_eq!(hurried.end().await, Broken::Closed(Vec::new()));
+    assert_eq!(patient.call("GET", "/health", &Value::Null).await.status(), 200);
+}
+
+#[tokio::test]
 async fn the_default_idle_timeout_is_the_engines_five_seconds() {
     for persona in [Persona::LlamaCpp, Persona::Vllm, Persona::Sglang] {
         assert_eq!(EngineOptions::new(persona).idle_close_ms, 5_000);

@@ -8,11 +8,11 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use index::BackendId;
+use index::breaker::Pass;
 
 use crate::answer::{self, RequestId, Situation};
 use crate::api::Api;
 use crate::body::{self, BodyBounds, BodyError};
-use crate::breaker::Pass;
 use crate::classify::ReplyClass;
 use crate::client::{Client, ClientLost};
 use crate::clock;

@@ -200,8 +200,9 @@ impl Insight {
         if let Some(backend) = self.backend(id) {
             // Relaxed: the Release on `orders` below publishes it.
             backend.cleared.store(true, Ordering::Relaxed);
-            // Release: pairs with the Acquire in `take_orders`.
-            self.orders.store(true, Ordering::Release);
+            // Release: pairs with the Acquire in `take_orders`. A change and no store, so that whoever reads it sees also
+            // what those ordered who were there before.
+            self.orders.fetch_or(true, Ordering::Release);
         }
     }
 

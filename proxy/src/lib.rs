@@ -43,7 +43,6 @@ pub mod usage;
 pub mod access_log;
 pub mod admin;
 pub mod alarm;
-pub mod breaker;
 pub mod client;
 pub mod clock;
 pub mod control;

@@ -96,12 +96,6 @@ pub const ATTEMPTS_MAX: u32 = 8;
 pub const RETRY_SHARE_PERMILLE: u64 = 200;
 /// … and the retries always allowed, so that a quiet proxy may retry at all.
 pub const RETRY_FLOOR: u64 = 16;
-/// Consecutive failures that open a backend's breaker.
-pub const BREAKER_FAILURES: u32 = 3;
-/// First and longest time a breaker stays open before requests are tried, ms, if the backend asks for no more.
-pub const BREAKER_OPEN_FIRST_MS: u64 = 1_000;
-/// See [`BREAKER_OPEN_FIRST_MS`]. Closed for as long, what was before is forgotten.
-pub const BREAKER_OPEN_MAX_MS: u64 = 60_000;
 /// Longest a request waits, ms, where nobody takes it only because breakers are open: the last of a pool is tried every second
 /// or two, and an engine that is not back after some trials will not be soon.
 pub const BREAKER_WAIT_MS: u64 = 5_000;
@@ -115,11 +109,6 @@ pub const CREDENTIAL_KNOWN_MS: u64 = 600_000;
 /// How long a backend that refused a key which another took is not believed when it refuses others', ms: its keys are being
 /// changed, or it was started with the wrong ones.
 pub const REFUSALS_DOUBTED_MS: u64 = 60_000;
-/// Requests that a half-open breaker lets through, all of which must be served: one may be lucky, and each that fails is
-/// a retry somebody waits for.
-pub const BREAKER_TRIALS: u32 = 3;
-/// The longest `Retry-After` that a broken backend is granted, ms: it must not switch itself off for good.
-pub const RETRY_AFTER_MAX_MS: u64 = 300_000;
 /// Requests without a byte that make a silence a backend's and not a prompt's. Two long prompts may meet by chance.
 pub const WEDGED_REQUESTS_MIN: u32 = 3;
 /// How many times longer silence must last on a backend whose engine says nothing of what it computes: by default ten

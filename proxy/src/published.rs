@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use config::{Config, UnknownModel};
 use crossbeam::queue::ArrayQueue;
+use index::breaker::{Gate, Pass};
 use index::{BackendId, BackendSet, FingerprintKey, Fleet, IndexHandle, Millis};
 
-use crate::breaker::{Gate, Pass};
 use crate::credentials::{Credentials, Refusals};
 use crate::limits::{COLD_BYTES_PER_TOKEN_MILLI, NOTES_MAX};
 use crate::memory::Budget;

@@ -8,9 +8,10 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use index::BackendId;
+use index::breaker::Pass;
+use index::limits::RETRY_AFTER_MAX_MS;
 
 use crate::answer::Situation;
-use crate::breaker::Pass;
 use crate::classify::{ReplyClass, classify_failure};
 use crate::clock::{self, Micros};
 use crate::conversation;
@@ -18,9 +19,7 @@ use crate::credentials::CredentialKey;
 use crate::edits::Edits;
 use crate::exchange::Exchange;
 use crate::http::{RequestFraming, Version, write_request_head};
-use crate::limits::{
-    ATTEMPTS_MAX, BUSY_PAUSE_MAX_MS, BUSY_PAUSE_MS, RATE_LIMIT_PAUSE_MS, RETRY_AFTER_MAX_MS,
-};
+use crate::limits::{ATTEMPTS_MAX, BUSY_PAUSE_MAX_MS, BUSY_PAUSE_MS, RATE_LIMIT_PAUSE_MS};
 use crate::metrics::Count;
 use crate::pins::Wish;
 use crate::place::{Excluded, Placement, Slot, Unplaced, place};

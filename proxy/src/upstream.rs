@@ -9,10 +9,10 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use index::BackendId;
+use index::breaker::Pass;
 use monoio::buf::IoBufMut;
 
 use crate::alarm::{Alarm, Raced, race};
-use crate::breaker::Pass;
 use crate::client::with_room;
 use crate::clock::{self, Micros};
 use crate::edits::Edits;

@@ -320,4 +320,30 @@ mod tests {
             assert!(scaled(1, log_steps(number) + 1) > number || number > u64::MAX >> 1);
         }
     }
+
+    #[test]
+    fn no_cut_is_contradicted_by_fewer_votes_than_the_one_found() {
+        let mut rng = fastrand::Rng::with_seed(6);
+        for round in 0..300 {
+            let (mut votes, likely) = (Votes::default(), rng.i32(-BOUND..=BOUND));
+            let real = rng.i32(-REACH..=REACH);
+            for _ in 0..rng.usize(1..400) {
+                let steps = rng.i32(-REACH..=REACH);
+                // One in four says anything.
+                let cached = if rng.u8(..4) == 0 { rng.bool() } else { steps < real };
+                votes.cast(&[Vote { steps, cached }], 1);
+            }
+            let against = |cut: i32| {
+                let odd = f64::from(CAPACITY_PRIOR_VOTES) * f64::from((cut - likely).abs()) / 16.0;
+                let each = (-REACH..=REACH).map(|steps| {
+                    let side = if steps < cut { &votes.missing } else { &votes.cached };
+                    f64::from(side[place(steps)])
+                });
+                odd + each.sum::<f64>()
+            };
+            let least = (-BOUND..=BOUND).map(against).fold(f64::INFINITY, f64::min);
+            let found = against(votes.cut(likely));
+            assert!(found <= least + 0.01, "round {round}: {found} votes and not {least}");
+        }
+    }
 }

@@ -62,7 +62,7 @@ pub struct EngineOptions {
     pub health_step_ms: u64,
     /// Whether each event of a stream carries the time it was written, as a comment line (see [`STAMP`](super::shapes::events::STAMP)).
     pub stamp_events: bool,
-    /// Idle connections are closed after this long, milliseconds.
+    /// Connections idle after a reply are closed after this long, milliseconds; llama.cpp's also before the first request.
     pub idle_close_ms: u64,
     /// Largest request body accepted, bytes.
     pub body_bytes_max: usize,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::http::{StatusCode, Uri};
+use index::limits::{BREAKER_OPEN_MAX_MS, BREAKER_TRIALS};
 use index::{BackendId, Millis, Refusal};
 use loadgen::engine::{EngineOptions, Faults, Persona, SimEngine};
 use tokio::runtime::Runtime;
@@ -15,7 +16,6 @@ use super::detect::{Detection, detect};
 use super::http_client::{FetchError, Line, Target, get};
 use super::probe::Sign;
 use crate::fixture::{Side, backend, config, eventually};
-use crate::limits::{BREAKER_OPEN_MAX_MS, BREAKER_TRIALS};
 use crate::published::{EngineKind, Phase};
 
 fn runtime() -> Runtime {

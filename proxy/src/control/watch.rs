@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Kind, Level};
+use index::breaker::State;
+use index::limits::BREAKER_OPEN_FIRST_MS;
 use index::{BackendId, Limits, Millis};
 use tokio::sync::Notify;
 
@@ -22,13 +24,9 @@ use super::reading::{Reading, Signs};
 use super::resolve;
 use super::scrape::Scraper;
 use super::{Progress, models};
-use crate::breaker::State;
 use crate::clock;
 use crate::insight::{BackendInsight, Insight, Report};
-use crate::limits::{
-    BREAKER_OPEN_FIRST_MS, MODELS_INTERVAL_MS, REFUSED_PAUSE_MS, RESOLVE_INTERVAL_MS,
-    TOGETHER_DIVISOR,
-};
+use crate::limits::{MODELS_INTERVAL_MS, REFUSED_PAUSE_MS, RESOLVE_INTERVAL_MS, TOGETHER_DIVISOR};
 use crate::orphans::Orphans;
 use crate::published::{EngineKind, Published, Upstream};
 use stillness::{Look, Stillness, honest_ms};

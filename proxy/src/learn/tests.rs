@@ -169,8 +169,9 @@ fn bytes_per_token_and_budgets_follow_what_engines_report() {
         kv_tokens: Some(64_000),
         ..crate::control::reading::Reading::default()
     };
-    side.learn.insight().backends[0].set_cache(&reading);
     let budget = eventually("the budget follows", || {
+        // Again and again, as an engine is asked: control, when it begins, says that nothing is known.
+        side.learn.insight().backends[0].set_cache(&reading);
         side.report().pointer("/evidence/blocks_max")?.as_u64().filter(|blocks| *blocks < 2_000)
     });
     // 64,000 tokens of 2 bytes in blocks of 128 bytes are 1,000, and a quarter more.

@@ -4,9 +4,10 @@
 use std::pin::pin;
 use std::task::{Context, Waker};
 
+use index::limits::BREAKER_FAILURES;
 use index::{Ask, Nowhere, Observation, Placed};
 use loadgen::engine::model::{Refusal, Request as EngineRequest};
-use proxy::limits::{ATTEMPTS_MAX, BREAKER_FAILURES, BUSY_PAUSE_MS};
+use proxy::limits::{ATTEMPTS_MAX, BUSY_PAUSE_MS};
 use proxy::wait::{Ticket, Waits};
 
 use crate::shadow::{Checked, hold};

@@ -65,7 +65,7 @@ async fn doomed(life: &mut watch::Receiver<Life>, born: u64) {
 async fn session(conn: &mut Conn, shared: &Arc<Shared>) -> Next {
     let mut served = 0;
     loop {
-        let head = match next_head(conn, shared).await {
+        let head = match next_head(conn, shared, served).await {
             Ok(head) => head,
             Err(next) => return next,
         };
@@ -78,12 +78,15 @@ async fn session(conn: &mut Conn, shared: &Arc<Shared>) -> Next {
 }
 
 /// The next request's head, or how the connection ends.
-async fn next_head(conn: &mut Conn, shared: &Shared) -> Result<Head, Next> {
+async fn next_head(conn: &mut Conn, shared: &Shared, served: u64) -> Result<Head, Next> {
     let idle_ms = shared.faults.borrow().idle_close_ms.unwrap_or(shared.options.idle_close_ms);
+    // The Python servers time the pause after a reply; llama.cpp's also that before the first request.
+    let timed = 0 < served || shared.options.persona == Persona::LlamaCpp;
+    let idle = if timed { Duration::from_millis(idle_ms) } else { Duration::MAX };
     let mut life = shared.life.subscribe();
     let head = tokio::select! {
         biased;
-        head = timeout(Duration::from_millis(idle_ms), conn.head()) => head,
+        head = timeout(idle, conn.head()) => head,
         _ = life.wait_for(|life| life.phase != Phase::Running) => return Err(Next::Drop),
     };
     match head {

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use index::breaker::State;
 use index::{Backend, BackendId, BackendStats, Millis};
 
 use super::Page;
-use crate::breaker::State;
 use crate::clock;
 use crate::insight::{Insight, Report};
 use crate::metrics_names as names;

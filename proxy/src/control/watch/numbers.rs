@@ -73,16 +73,10 @@ impl Watch {
             tokens_max: self.settings.kv_tokens.or(reading.kv_tokens).unwrap_or(0),
         };
         let before = self.limits.replace(limits);
-        let granted = self.backend().limits();
-        let tokens_max = tokens_to_grant(
-            before.map(|told| told.tokens_max),
-            granted.tokens_max,
-            limits.tokens_max,
-        );
-        let grant = Limits { tokens_max, ..limits };
-        if before.is_none() || grant != granted {
-            self.backend().set_limits(grant);
-        }
+        let told_before = before.map(|told| told.tokens_max);
+        self.backend().regrant(limits.requests_max, |granted| {
+            tokens_to_grant(told_before, granted, limits.tokens_max)
+        });
         if let Some(mine) = self.mine() {
             let kv_tokens = self.settings.kv_tokens.or(reading.kv_tokens);
             mine.set_cache(&Reading { kv_tokens, ..reading.clone() });

@@ -1,23 +1,17 @@
 //! Every interleaving of what several threads do to shared state, explored by loom:
-//! `RUSTFLAGS="--cfg loom" cargo test -p index --test loom --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p index --lib --test loom --release`
 #![cfg(loom)]
 
+mod breaker;
+mod pool;
+mod recent;
+
 use index::publication::publication;
-use index::{BackendId, Charge, ConversationKey, Fleet, FleetConfig, Limits, Millis};
+use index::{BackendId, Charge, ConversationKey, Fleet, FleetConfig, Limits, Millis, model};
 use loom::sync::Arc;
 use loom::thread;
 
 const B: BackendId = BackendId(0);
-
-/// Explores every interleaving with at most this many preemptions: three find every bug a model of this size has been
-/// seen to have, and all of them would take hours.
-const PREEMPTIONS: usize = 3;
-
-fn model(check: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS);
-    builder.check(check);
-}
 
 fn fleet(capacity: usize, limits: Limits) -> Arc<Fleet> {
     let config = FleetConfig { capacity, affinity_entries: 2, affinity_idle_ms: 60_000 };

@@ -201,7 +201,7 @@ impl Breaker {
 const _: () = assert!(BREAKER_TRIALS > 0 && BREAKER_TRIALS < 256);
 const _: () = assert!(BREAKER_FAILURES > 0 && BREAKER_FAILURES < 256);
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
