@@ -5,22 +5,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use socket2::SockRef;
+use tests::harness::{Sips, narrow};
 use tokio::io::AsyncReadExt;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use super::talks::Takes;
 
-/// A small window and small segments: both kernels together then hold some 40 KB of a reply, where they would hold
-/// megabytes, and what is more waits in the proxy.
-const WINDOW_BYTES: u32 = 1 << 10;
-const SEGMENT_BYTES: u32 = 536;
-
-/// Slower than an engine writes; but the 14 KB that must be read before the proxy's kernel takes more are read in less time
-/// than the proxy waits.
-const SIP_BYTES: u64 = 192;
-const BETWEEN_SIPS: Duration = Duration::from_millis(8);
+/// Slower than an engine writes, and never so slow that the proxy could take it for a stop.
+const SIPS: Sips = Sips { bytes: 192, pause: Duration::from_millis(8) };
 
 /// Where a client stops, and for how long: until the kernels are full, and then for longer than the proxy waits. Then it
 /// takes what there is.
@@ -41,13 +34,10 @@ impl Reader {
 
     /// A connection that holds as much as this reader lets it.
     pub(crate) async fn connect(&self, addr: SocketAddr) -> io::Result<TcpStream> {
-        if self.takes == Takes::AtOnce {
-            return TcpStream::connect(addr).await;
+        match self.takes {
+            Takes::AtOnce => TcpStream::connect(addr).await,
+            Takes::Slowly | Takes::Stopping => narrow(addr).await,
         }
-        let socket = TcpSocket::new_v4()?;
-        socket.set_recv_buffer_size(WINDOW_BYTES)?;
-        SockRef::from(&socket).set_tcp_mss(SEGMENT_BYTES)?;
-        socket.connect(addr).await
     }
 
     /// Reads more behind what was read.
@@ -64,8 +54,7 @@ impl Reader {
             raw.reserve(8 << 10);
             return from.read_buf(raw).await;
         }
-        sleep(BETWEEN_SIPS).await;
-        from.take(SIP_BYTES).read_buf(raw).await
+        SIPS.read(from, raw).await
     }
 
     /// Whether it took nothing for so long that it counts as gone.

@@ -9,6 +9,7 @@ mod limits;
 mod memory;
 mod repairs;
 mod retry;
+mod slow;
 mod streaming;
 
 use serde_json::{Value, json};
