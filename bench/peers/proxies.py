@@ -223,10 +223,10 @@ def counted(binary):
     return Proxy("counted", str(binary), "this repository", counted_command, asked=True)
 
 
-def peer(name):
-    """A peer, installed if it was not; raises install.NotInstalled."""
+def peer(name, otherwise=None):
+    """A peer, installed if it was not, and started `otherwise` than PEERS says; raises install.NotInstalled."""
     get, command, env = PEERS[name]
-    binary = get()
+    binary, command = get(), otherwise or command
     version = install.version_of([binary, "-v"]) if name == "nginx" else install.pinned(name)
     return Proxy(name, binary, version, command, env)
 

@@ -142,17 +142,25 @@ impl Client {
         self.reads.get()
     }
 
-    /// Writes all of `buf` and hands it back. A client that takes nothing for `stall_ms` is lost.
+    /// Writes all of `buf` and hands it back. A client that takes nothing for `stall_ms` is lost; one that takes a little
+    /// now and then is only slow.
     ///
     /// # Errors
     /// When the client left or does not read.
     pub async fn write<B: IoBuf>(&self, buf: B, stall_ms: u64) -> Result<B, ClientLost> {
-        self.alarm.set(clock::recent().millis(), stall_ms);
-        match within(&self.alarm, pin!(self.socket.write_all(buf))).await {
-            Raced::Done((Ok(()), buf)) => Ok(buf),
-            Raced::Late => Err(ClientLost::Stalled),
-            Raced::Done(_) | Raced::Gone => Err(ClientLost::Gone),
+        let (mut buf, mut sent) = (buf, 0);
+        while sent < buf.bytes_init() {
+            self.alarm.set(clock::recent().millis(), stall_ms);
+            match within(&self.alarm, pin!(self.socket.write(buf.slice(sent..)))).await {
+                Raced::Done((Ok(count), slice)) if count > 0 => {
+                    buf = slice.into_inner();
+                    sent += count;
+                }
+                Raced::Late => return Err(ClientLost::Stalled),
+                Raced::Done(_) | Raced::Gone => return Err(ClientLost::Gone),
+            }
         }
+        Ok(buf)
     }
 }
 

@@ -8,6 +8,7 @@
 
 pub mod cli;
 pub mod demo;
+pub mod density;
 mod listening;
 mod notify;
 pub mod say;

@@ -159,8 +159,14 @@ pub const ORPHAN_TOKEN_MS: u64 = 50;
 pub const POOL_REGAIN_DIVISOR: u64 = 512;
 /// Thousandths of a byte for which a token is reserved on an engine that fails everybody once its pool is used up, until
 /// the first reply told what its model makes of bytes: text full of numbers, or in a language that a vocabulary was not
-/// made for, comes to two bytes a token. Digits alone come to one, which would let in next to nobody.
+/// made for, comes to two bytes a token. Digits alone come to one, which would let in next to nobody: less is reserved for
+/// where they are seen (`density.rs`).
 pub const COLD_BYTES_PER_TOKEN_MILLI: u32 = 2_000;
+/// Where a body is looked at to tell how many digits it has, and how many bytes there: enough to tell what most of it is,
+/// and a few microseconds whatever its size.
+pub const DENSITY_LOOKS: usize = 16;
+/// See [`DENSITY_LOOKS`].
+pub const DENSITY_LOOK_BYTES: usize = 128;
 
 // --- Waiting ----------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ use index::{
 use crate::answer::Situation;
 use crate::api::Api;
 use crate::conversation;
+use crate::density;
 use crate::encoding::{self, Decoded, EncodingError};
 use crate::memory::Loan;
 use crate::prompt::{self, Canon, Prompt, Repairs, Wanted};
@@ -30,6 +31,8 @@ pub struct Plan {
     pub blocks: Vec<SequenceHash>,
     /// Canonical bytes of its prompt.
     pub canonical_bytes: u64,
+    /// Thousandths of such a byte for which a token is to be reserved until a reply told; only where that is asked for.
+    pub cold_bytes_per_token_milli: Option<u32>,
     /// Tokens its reply may take, as budgeted.
     pub output_tokens: u64,
     /// Whose conversation it is.
@@ -175,9 +178,10 @@ fn read_prompt<'h>(
     let mut canon = canon.expecting(body.len());
     let read = prompt::read_and_mend(views.scratch, api, body, &mut canon, &wanted(shared));
     let (prompt, repairs) = read.map_err(|_| Situation::BadJson)?;
-    if shared.pool_of(views.routes, prompt.model.as_deref()).is_none() {
-        return Err(Situation::UnknownModel);
-    }
+    let pool = shared.pool_of(views.routes, prompt.model.as_deref());
+    let pool = pool.ok_or(Situation::UnknownModel)?;
+    let cold = pool.learned.is_untaught() && fails_when_full(shared, pool);
+    plan.cold_bytes_per_token_milli = cold.then(|| density::bytes_per_token_milli(body));
     plan.keeps_state = prompt.keeps_state;
     plan.model = prompt.model.as_deref().map(Into::into);
     plan.mending =
@@ -264,7 +268,7 @@ pub fn ask<'a>(
     Ask {
         blocks: &plan.blocks,
         block_tokens: tokens(u64::from(routing.block_bytes), ratio),
-        prompt_tokens: reserved_tokens(shared, plan, pool),
+        prompt_tokens: reserved_tokens(plan, pool),
         output_tokens: plan.output_tokens,
         conversation: plan.conversation,
         pool: &pool.backends,
@@ -276,11 +280,17 @@ pub fn ask<'a>(
     }
 }
 
-/// Tokens to reserve for its prompt. A pool is made of one kind of engine, so its first backend speaks for all.
-fn reserved_tokens(shared: &Published, plan: &Plan, pool: &Pool) -> u64 {
+/// Tokens to reserve for its prompt.
+fn reserved_tokens(plan: &Plan, pool: &Pool) -> u64 {
+    let ratio = pool.learned.bytes_per_token_reserved(plan.cold_bytes_per_token_milli);
+    whole_tokens(plan.canonical_bytes, ratio)
+}
+
+/// Whether a pool's engines fail everybody once they are full. It is made of one kind of engine, so its first backend
+/// speaks for all.
+fn fails_when_full(shared: &Published, pool: &Pool) -> bool {
     let first = pool.backends.iter().next().and_then(|id| shared.upstream(id));
-    let fails_when_full = first.is_some_and(|first| first.kind().fails_when_full());
-    whole_tokens(plan.canonical_bytes, pool.learned.bytes_per_token_reserved(fails_when_full))
+    first.is_some_and(|first| first.kind().fails_when_full())
 }
 
 /// Tokens of its prompt, estimated.

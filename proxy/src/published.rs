@@ -15,7 +15,7 @@ use index::breaker::{Gate, Pass};
 use index::{BackendId, BackendSet, FingerprintKey, Fleet, IndexHandle, Millis};
 
 use crate::credentials::{Credentials, Refusals};
-use crate::limits::{COLD_BYTES_PER_TOKEN_MILLI, NOTES_MAX};
+use crate::limits::NOTES_MAX;
 use crate::memory::Budget;
 use crate::metrics::ShardStats;
 use crate::orphans::Handed;
@@ -229,10 +229,15 @@ impl Learned {
     }
 
     /// Canonical prompt bytes per token to reserve by: what was learned, or before any reply told, on an engine that
-    /// fails everybody once its pool is used up, few.
-    pub fn bytes_per_token_reserved(&self, fails_when_full: bool) -> f32 {
-        let cold = fails_when_full && self.taught().is_none();
-        if cold { ratio(COLD_BYTES_PER_TOKEN_MILLI) } else { self.bytes_per_token() }
+    /// fails everybody once its pool is used up, as few as a look at the text suggests.
+    pub fn bytes_per_token_reserved(&self, cold_milli: Option<u32>) -> f32 {
+        let cold = cold_milli.filter(|_| self.is_untaught());
+        cold.map_or_else(|| self.bytes_per_token(), ratio)
+    }
+
+    /// Whether no reply has told yet.
+    pub fn is_untaught(&self) -> bool {
+        self.taught().is_none()
     }
 
     /// Takes the first reply's figures, and moves the ratio towards those of each later one (weight 1/8); called by the
@@ -507,8 +512,9 @@ mod tests {
     #[test]
     fn before_any_reply_more_is_reserved_only_where_a_full_pool_fails_everybody() {
         let learned = Learned::default();
-        let both =
-            |learned: &Learned| [false, true].map(|full| learned.bytes_per_token_reserved(full));
+        let both = |learned: &Learned| {
+            [None, Some(2_000)].map(|cold| learned.bytes_per_token_reserved(cold))
+        };
         assert_eq!(both(&learned), [4.0, 2.0]);
         learned.learn(3_000, 1_000);
         assert_eq!(both(&learned), [3.0, 3.0]);

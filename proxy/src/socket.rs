@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use monoio::buf::{IoBuf, IoBufMut};
-use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
+use monoio::io::{AsyncReadRent, AsyncWriteRent, AsyncWriteRentExt};
 use monoio::net::TcpStream;
 use rustix::buffer::spare_capacity;
 use rustix::net::{RecvFlags, Shutdown};
@@ -68,6 +68,12 @@ impl Socket {
     /// Dropping the future may lose bytes: only drop it together with the connection.
     pub async fn read<B: IoBufMut>(&self, buf: B) -> (io::Result<usize>, B) {
         self.stream().read(buf).await
+    }
+
+    /// Writes some of `buf`, as much as the kernel takes at once, and says how much that was.
+    /// Dropping the future leaves the stream cut at an unknown place.
+    pub async fn write<B: IoBuf>(&self, buf: B) -> (io::Result<usize>, B) {
+        self.stream().write(buf).await
     }
 
     /// Writes the whole of `buf`. Dropping the future leaves the stream cut at an unknown place.

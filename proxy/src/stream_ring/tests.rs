@@ -4,14 +4,15 @@
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Waker;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use super::*;
-use crate::alarm::Alarms;
+use crate::alarm::{Alarm, Alarms, Raced, within};
 use crate::api::Dialect;
 use crate::http::{Method, ResponseHead};
 use crate::limits::{RESPONSE_HEAD, STREAM_BACKLOG_MAX, STREAM_BUFFER_BYTES};
@@ -40,6 +41,9 @@ struct Line {
     upstream: UnixStream,
     downstream: UnixStream,
     alarms: Alarms,
+    alarm: Rc<Alarm>,
+    idle_ms: u64,
+    stall_ms: u64,
     memory: Rc<Allowance>,
 }
 
@@ -54,7 +58,10 @@ impl Line {
         let memory = Rc::new(Allowance::new(budget));
         let (engine, upstream) = UnixStream::pair().unwrap();
         let (client, downstream) = UnixStream::pair().unwrap();
-        Line { engine, client, upstream, downstream, alarms: Alarms::default(), memory }
+        let alarms = Alarms::default();
+        let alarm = alarms.add();
+        let (idle_ms, stall_ms) = (1000, 1000);
+        Line { engine, client, upstream, downstream, alarms, alarm, idle_ms, stall_ms, memory }
     }
 
     fn start<'r>(&self, ring: &'r StreamRing) -> Ride<'r> {
@@ -72,11 +79,11 @@ impl Line {
             upstream: self.upstream.as_raw_fd(),
             client: self.downstream.as_raw_fd(),
             backend: None,
-            alarm: self.alarms.add(),
+            alarm: Rc::clone(&self.alarm),
             memory: Charge::new(&self.memory),
-            idle_ms: 1000,
+            idle_ms: self.idle_ms,
             idle_is_without_events: false,
-            stall_ms: 1000,
+            stall_ms: self.stall_ms,
         };
         ring.start(course, prepared(Reply::new(&head, EngineKind::Unknown, Dialect::Chat, false)))
     }
@@ -207,6 +214,27 @@ fn slow(line: &dyn Fn() -> Line, kept_max: usize) {
     got.extend(taken(&mut line.client));
     assert!(got == [&bytes[..], LAST].concat());
     assert_eq!(line.memory.used(), 0);
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_given_its_own_time_however_long_a_stream_may_idle() {
+    for (idle_ms, stall_ms, late) in [(600_000, 1_000, true), (1_000, 600_000, false)] {
+        let Some(ring) = ring(4) else { return };
+        let mut line = Line { idle_ms, stall_ms, ..Line::new() };
+        set_socket_send_buffer_size(&line.downstream, 1).unwrap();
+        let ride = line.start(&ring);
+        // One by one, so that each is taken or is not; and one more behind the first that is not.
+        let mut not_taken = 0;
+        while not_taken < 2 {
+            line.engine.write_all(&event(1)).unwrap();
+            turn(&ring);
+            not_taken += u32::from(ride.is_writing());
+        }
+        line.alarms.tick(Millis(2_000));
+        let rung = pin!(within(&line.alarm, pin!(std::future::pending::<()>())))
+            .poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(matches!(rung, Poll::Ready(Raced::Late)), late, "{idle_ms} {stall_ms}");
+    }
 }
 
 fn ended_in_place(

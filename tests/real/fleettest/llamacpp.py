@@ -3,9 +3,15 @@
 import argparse
 import sys
 
-from . import caches, hangup, homes, overload, policies, streams, surface
+from . import caches, hangup, homes, overload, pinning, policies, repairs, streams, surface
 from .report import Report
 from .run import all_of
+
+
+def run_repairs(out):
+    # It evens out what differs between requests, not what differs between conversations.
+    repairs.run(out, ("llamacpp", "mid", 4, 16384), lost=["shared"])
+
 
 STEPS = {
     "policies": policies.run,
@@ -14,6 +20,8 @@ STEPS = {
     "hangup": hangup.run,
     "homes": homes.run,
     "overload": overload.run,
+    "pinning": pinning.run,
+    "repairs": run_repairs,
     "surface": surface.run,
 }
 

@@ -22,11 +22,11 @@ ROOM = (3, 2)
 REPLY_TOKENS = 600
 REQUEST_TOKENS = 720
 
-# Prompts with twice as many tokens as their bytes suggest to a proxy that saw none yet.
+# Prompts with twice, and with four times, as many tokens as the bytes of ordinary text have, to a proxy that saw none yet.
 DENSE = 24
 DENSE_POOL = 6144
 DENSE_SLOTS = 8
-DENSE_WORDS = 300
+DENSE_PROSE = {"dense": (300, text.settings), "hashes": (60, text.hashes)}
 
 
 def two_of_three(turn):
@@ -41,8 +41,11 @@ def rush(where, ports):
     return crowd.rush(where, crowd.clients(ports, MODEL, STREAMS, REPLY_TOKENS), WORDS)
 
 
-def rush_dense(where, ports):
-    return crowd.rush(where, crowd.clients(ports, MODEL, DENSE, chats.REPLY_TOKENS), DENSE_WORDS, text.settings)
+def rush_dense(words, prose):
+    def rushed(where, ports):
+        return crowd.rush(where, crowd.clients(ports, MODEL, DENSE, chats.REPLY_TOKENS), words, prose)
+
+    return rushed
 
 
 def compare(starts, play):
@@ -63,6 +66,9 @@ def run(out):
     pools = [-(-room * REQUEST_TOKENS * 10 // 9 // 256) * 256 for room in ROOM]
     starts = [("llamacpp", MODEL, STREAMS, pool, UNIFIED) for pool in pools]
     crowd.judge("overload, rush", *compare(starts, rush), out)
-    report.heading(f"overload: {DENSE} dense prompts at once, 2 engines with {DENSE_SLOTS} slots in {DENSE_POOL} tokens")
     start = ("llamacpp", MODEL, DENSE_SLOTS, DENSE_POOL, UNIFIED)
-    crowd.judge("overload, dense", *compare([start, start], rush_dense), out)
+    for name, (words, prose) in DENSE_PROSE.items():
+        report.heading(
+            f"overload: {DENSE} prompts at once ({name}), 2 engines with {DENSE_SLOTS} slots in {DENSE_POOL} tokens"
+        )
+        crowd.judge(f"overload, {name}", *compare([start, start], rush_dense(words, prose)), out)

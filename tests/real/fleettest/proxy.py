@@ -43,13 +43,15 @@ class Proxy:
             return False
 
 
-def settings(port, admin, policy, backends, kv_tokens):
-    """The configuration file. llama.cpp does not tell how large its pool is, so `kv_tokens` does."""
+def settings(port, admin, policy, backends, kv_tokens, more):
+    """The configuration file. llama.cpp does not tell how large its pool is, so `kv_tokens` does; `more` goes on with
+    [routing], and may begin other tables."""
     lines = [
         f'listen = "{wire.HOST}:{port}"',
         f'admin = "{wire.HOST}:{admin}"',
-        f'[routing]\npolicy = "{policy}"',
         "[timeouts]\ndrain_grace_ms = 0",
+        f'[routing]\npolicy = "{policy}"',
+        more,
     ]
     for backend in backends:
         lines.append(f'[[backend]]\nurl = "http://{wire.HOST}:{backend.port}"\nname = "{backend.name}"')
@@ -74,13 +76,13 @@ def end(process):
 
 
 @contextmanager
-def shearwater(backends, policy="cost", kv_tokens=None):
+def shearwater(backends, policy="cost", kv_tokens=None, more=""):
     """Runs until the way out, where it has to drain. Its directory is kept only if a test broke."""
     directory = tempfile.mkdtemp(prefix="shearwater-real-")
     port, admin = engine.free_ports(2)
     file, log = f"{directory}/shearwater.toml", f"{directory}/log"
     with open(file, "w", encoding="utf-8") as text:
-        text.write(settings(port, admin, policy, backends, kv_tokens))
+        text.write(settings(port, admin, policy, backends, kv_tokens, more))
     with open(log, "w", encoding="utf-8") as output:
         process = subprocess.Popen(
             [BINARY, "--config", file], stdout=output, stderr=output, start_new_session=True

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from . import chats, crowd, report
+from . import chats, crowd, repairs, report
 from .engine import engines
 from .proxy import shearwater
 from .report import Report
@@ -69,7 +69,13 @@ def run_full(out):
             crowd.judge("full", direct, crowd.through(proxy, rush), out)
 
 
-STEPS = {"conversations": run, "full": run_full}
+def run_repairs(out):
+    # It drops the block itself.
+    repairs.run(out, ("vllm", MODEL), lost=[])
+    repairs.run(out, ("sglang", MODEL), lost=["again", "shared"])
+
+
+STEPS = {"conversations": run, "full": run_full, "repairs": run_repairs}
 
 
 def main():

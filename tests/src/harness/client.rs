@@ -7,13 +7,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::PATIENCE;
+use super::{PATIENCE, Sips, narrow};
 
 /// One client connection.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
+    sips: Option<Sips>,
 }
 
 /// A whole reply.
@@ -59,7 +60,13 @@ impl Client {
     pub async fn connect(addr: SocketAddr) -> Client {
         let stream = TcpStream::connect(addr).await.expect("it listens");
         stream.set_nodelay(true).expect("an option");
-        Client { stream, buffer: Vec::new() }
+        Client { stream, buffer: Vec::new(), sips: None }
+    }
+
+    /// Connects so that hardly anything is under way, and reads by such sips.
+    pub async fn narrow(addr: SocketAddr, sips: Sips) -> Client {
+        let stream = narrow(addr).await.expect("it listens");
+        Client { stream, buffer: Vec::new(), sips: Some(sips) }
     }
 
     /// Sends raw bytes.
@@ -134,6 +141,9 @@ impl Client {
     }
 
     async fn read(&mut self) -> bool {
+        if let Some(sips) = self.sips {
+            return matches!(sips.read(&mut self.stream, &mut self.buffer).await, Ok(1..));
+        }
         // Into the heap: an array here would be part of every future that awaits this one.
         self.buffer.reserve(64 * 1024);
         matches!(self.stream.read_buf(&mut self.buffer).await, Ok(1..))

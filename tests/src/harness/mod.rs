@@ -6,12 +6,14 @@
 pub mod backend;
 pub mod client;
 pub mod fleet;
+pub mod narrow;
 pub mod process;
 pub mod proxy;
 
 pub use backend::{Conn, Script};
 pub use client::{Client, Reply};
 pub use fleet::{Fleet, engine};
+pub use narrow::{Sips, narrow};
 pub use process::{Launched, Process};
 pub use proxy::{Proxy, config_text, eventually, settled};
 

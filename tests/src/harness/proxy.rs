@@ -7,8 +7,8 @@ use config::Config;
 use proxy::start::{Running, StartOptions, start};
 use serde_json::Value;
 
-use super::PATIENCE;
 use super::client::{Client, Reply};
+use super::{PATIENCE, Sips};
 
 /// A running proxy; stopped when dropped.
 #[derive(Debug)]
@@ -34,6 +34,11 @@ impl Proxy {
         let listen = running.listen[0];
         let admin = running.admin;
         Proxy { running: Some(running), listen, admin }
+    }
+
+    /// A new client connection that holds hardly anything, read by such sips.
+    pub async fn narrow_client(&self, sips: Sips) -> Client {
+        Client::narrow(self.listen, sips).await
     }
 
     /// A new client connection.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::dialect::Said;
+use super::readers::Reader;
 use super::talks::{Leaves, Talk};
 use super::verdict::{Asked, Outcome, Over, Violation, judge};
 use super::wire::{Received, may_be_whole};
@@ -45,11 +46,11 @@ pub(crate) async fn converse(addr: SocketAddr, talk: Talk, stopped: Arc<AtomicBo
         if stopped.load(Ordering::Relaxed) {
             break;
         }
-        let body = talk.dialect.body(&talk.system, &before, &turn.says, talk.streamed);
+        let body = talk.dialect.body(&talk, &before, &turn.says);
         let right = talk.dialect.right_reply(&body);
         let asked = Asked { dialect: talk.dialect, streamed: talk.streamed, right };
         let request = request(talk.dialect.path(), talk.number, body.to_string().as_bytes());
-        let seen = ask(addr, kept.take(), &request, turn.leaves).await;
+        let seen = ask(addr, kept.take(), &request, Reader::new(talk.takes), turn.leaves).await;
         let became = judge(&asked, &seen.raw, seen.over);
         let broken = became.as_ref().err();
         let told = broken.map(|rule| told(rule, &talk, number, &asked, &seen)).unwrap_or_default();
@@ -74,17 +75,23 @@ fn request(path: &str, talk: u64, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-async fn ask(addr: SocketAddr, kept: Option<TcpStream>, request: &[u8], leaves: Leaves) -> Seen {
+async fn ask(
+    addr: SocketAddr,
+    kept: Option<TcpStream>,
+    request: &[u8],
+    reader: Reader,
+    leaves: Leaves,
+) -> Seen {
     let mut seen = Seen { raw: Vec::new(), over: Over::Closed, first_byte: None, stream: None };
     let asked = Instant::now();
     let stream = match kept {
         Some(stream) => Ok(stream),
-        None => TcpStream::connect(addr).await,
+        None => reader.connect(addr).await,
     };
     let Ok(mut stream) = stream else { return seen };
     // What the proxy said is what counts, also where it closed before everything was sent.
     let _ = stream.write_all(request).await;
-    let listening = listen(&mut stream, &mut seen, asked, leaves);
+    let listening = listen(&mut stream, reader, &mut seen, asked, leaves);
     let over = match leaves {
         Leaves::After(delay) => tokio::select! {
             over = listening => over,
@@ -97,13 +104,19 @@ async fn ask(addr: SocketAddr, kept: Option<TcpStream>, request: &[u8], leaves: 
     seen
 }
 
-async fn listen(stream: &mut TcpStream, seen: &mut Seen, asked: Instant, leaves: Leaves) -> Over {
+async fn listen(
+    stream: &mut TcpStream,
+    mut reader: Reader,
+    seen: &mut Seen,
+    asked: Instant,
+    leaves: Leaves,
+) -> Over {
     let (mut head_ends, mut events) = (None, 0);
     loop {
         let from = seen.raw.len();
-        seen.raw.reserve(8 << 10);
-        match timeout(SILENCE, stream.read_buf(&mut seen.raw)).await {
+        match timeout(SILENCE, reader.read(stream, &mut seen.raw)).await {
             Err(_) => return Over::Silent,
+            Ok(Err(_) | Ok(0)) if reader.has_stopped() => return Over::Left,
             Ok(Err(_) | Ok(0)) => return Over::Closed,
             Ok(Ok(_)) => {}
         }

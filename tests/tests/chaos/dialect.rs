@@ -5,7 +5,11 @@ use loadgen::engine::text::{Style, render};
 use loadgen::engine::{Api, expected_text};
 use serde_json::{Value, json};
 
+use super::talks::{Takes, Talk};
 use super::world::REPLY;
+
+/// Tokens of a reply to a slow reader: more bytes than the kernels in between hold for one, in every dialect.
+const LONG_REPLY: u32 = 600;
 
 /// An API, as a client's library speaks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,12 +53,14 @@ impl Dialect {
     }
 
     /// The body of a request that goes on from `before`.
-    pub(crate) fn body(self, system: &str, before: &[Said], says: &str, streamed: bool) -> Value {
+    pub(crate) fn body(self, talk: &Talk, before: &[Said], says: &str) -> Value {
+        let Talk { system, streamed, takes, .. } = talk;
         let turn = |role: &str, text: &str| json!({ "role": role, "content": text });
         let pair = |said: &Said| [turn("user", &said.user), turn("assistant", &said.reply)];
         let mut turns: Vec<Value> = before.iter().flat_map(pair).collect();
         turns.push(turn("user", says));
-        let tokens_max = 4 * REPLY.max;
+        let tokens_min = if *takes == Takes::AtOnce { 1 } else { LONG_REPLY };
+        let tokens_max = tokens_min.max(4 * REPLY.max);
         let mut body = match self {
             Dialect::Chat => {
                 turns.insert(0, turn("system", system));
@@ -74,6 +80,7 @@ impl Dialect {
         };
         body["model"] = json!("sim");
         body["stream"] = json!(streamed);
+        body["min_tokens"] = json!(tokens_min);
         body
     }
 
@@ -86,7 +93,8 @@ impl Dialect {
             Dialect::Messages => Api::Messages,
         };
         let prompt = render(api, body, Style::default()).expect("a body of this dialect").hash();
-        expected_text(prompt, REPLY.pick(prompt))
+        let asked = body["min_tokens"].as_u64().and_then(|tokens| tokens.try_into().ok());
+        expected_text(prompt, REPLY.pick(prompt).max(asked.unwrap_or(1)))
     }
 
     /// Reads a reply that came in one piece.

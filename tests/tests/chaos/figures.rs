@@ -22,6 +22,8 @@ pub(crate) struct Levels {
     pub(crate) resident_bytes: u64,
     /// Requests whose record was counted.
     pub(crate) requests: u64,
+    /// Those whose client took nothing for so long that it was left.
+    pub(crate) stalled_clients: u64,
     pub(crate) panics: u64,
     pub(crate) retries: u64,
     pub(crate) busy_answers: u64,
@@ -31,7 +33,7 @@ pub(crate) struct Levels {
 impl Levels {
     /// Out of the text of `/metrics`.
     pub(crate) fn of_metrics(text: &str) -> Levels {
-        let sum = |name: &str| sum_of(text, name);
+        let sum = |name: &str| sum_of(text, name, "");
         Levels {
             in_flight: sum("shearwater_backend_in_flight"),
             tokens: sum("shearwater_backend_tokens") + sum("shearwater_backend_uncached_tokens"),
@@ -40,6 +42,7 @@ impl Levels {
             descriptors: sum("process_open_fds"),
             resident_bytes: sum("process_resident_memory_bytes"),
             requests: sum("shearwater_requests_total"),
+            stalled_clients: sum_of(text, "shearwater_requests_total", "client_stalled"),
             panics: sum("shearwater_panics_total"),
             retries: sum("shearwater_retries_total"),
             busy_answers: sum("shearwater_busy_answers_total"),
@@ -63,10 +66,10 @@ impl Levels {
     }
 }
 
-/// The sum of a metric over its labels.
-fn sum_of(text: &str, name: &str) -> u64 {
+/// The sum of a metric over its labels, where they name this.
+fn sum_of(text: &str, name: &str, label: &str) -> u64 {
     let lines = text.lines().filter_map(|line| line.strip_prefix(name));
-    let values = lines.filter(|rest| rest.starts_with([' ', '{']));
+    let values = lines.filter(|rest| rest.starts_with([' ', '{']) && rest.contains(label));
     let values = values.filter_map(|rest| rest.rsplit_once(' ')?.1.parse::<f64>().ok());
     values.sum::<f64>() as u64
 }

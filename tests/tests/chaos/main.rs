@@ -10,6 +10,7 @@ mod chaos {
     mod dialect;
     mod figures;
     mod output;
+    mod readers;
     mod runs;
     mod schedule;
     mod soak;

@@ -1,4 +1,5 @@
-//! When which engine fails in which way: a plan made of a seed before anything runs. It reads no clock.
+//! When which engine fails in which way, and which backends operators take out meanwhile: a plan made of a seed before
+//! anything runs. It reads no clock.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -83,14 +84,23 @@ impl Fault {
     }
 }
 
-/// What happens to an engine at a moment.
+/// What happens to an engine, or to the backend it is to the proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Happens {
+    Fails(Fault),
+    /// It is well again.
+    Mends,
+    /// An operator asks for this at the admin address.
+    Switched(&'static str),
+}
+
+/// What happens at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     /// From the beginning of the run.
     pub(crate) at: Duration,
     pub(crate) engine: usize,
-    /// `None`: it is well again.
-    pub(crate) fault: Option<Fault>,
+    pub(crate) what: Happens,
 }
 
 /// How long a fault lasts, milliseconds.
@@ -100,7 +110,11 @@ pub(crate) const HARDLY_WELL_MS: Range<u64> = 400..1_800;
 /// For a run of minutes: with faults closer together every breaker is open most of the time, and there is no load.
 pub(crate) const OFTEN_WELL_MS: Range<u64> = 10_000..50_000;
 
-/// The plan of a seed: every engine fails again and again, in all the ways given, and is well at the end.
+/// Operators who know nothing of each other: what one takes out another may bring back.
+const OPERATORS: u64 = 2;
+
+/// The plan of a seed: every engine fails again and again, in all the ways given, and is well at the end; operators take
+/// backends out whatever state these are in, and bring them back.
 pub(crate) fn schedule(
     seed: u64,
     engines: usize,
@@ -118,17 +132,39 @@ pub(crate) fn schedule(
             if ends > length {
                 break;
             }
-            let fault = Some(dealt(&mut deck, ways, &mut rng));
-            steps.extend([Step { at, engine, fault }, Step { at: ends, engine, fault: None }]);
+            let what = Happens::Fails(dealt(&mut deck, ways, &mut rng));
+            steps.push(Step { at, engine, what });
+            steps.push(Step { at: ends, engine, what: Happens::Mends });
             at = ends + ms(rng.u64(well_ms.clone()));
         }
     }
+    let operators = (1..=OPERATORS).map(|number| Rng::with_seed(seed ^ (number << 32)));
+    steps.extend(operators.flat_map(|rng| operator(rng, engines, length, well_ms.clone())));
     steps.sort_by_key(|step| step.at);
     steps
 }
 
+/// What one operator does: one backend after another, each only for a while.
+fn operator(mut rng: Rng, engines: usize, length: Duration, rests_ms: Range<u64>) -> Vec<Step> {
+    let (mut deck, mut steps, ms) = (Vec::new(), Vec::new(), Duration::from_millis);
+    let mut at = ms(rng.u64(0..rests_ms.end));
+    loop {
+        let ends = at + ms(rng.u64(LASTS_MS));
+        if ends > length {
+            return steps;
+        }
+        let (engine, what) = (
+            rng.usize(..engines),
+            Happens::Switched(dealt(&mut deck, &["drain", "disable"], &mut rng)),
+        );
+        steps.push(Step { at, engine, what });
+        steps.push(Step { at: ends, engine, what: Happens::Switched("enable") });
+        at = ends + ms(rng.u64(rests_ms.clone()));
+    }
+}
+
 /// The next of a shuffled deck, so that no way is left out however few are dealt.
-fn dealt(deck: &mut Vec<Fault>, ways: &[Fault], rng: &mut Rng) -> Fault {
+fn dealt<T: Copy>(deck: &mut Vec<T>, ways: &[T], rng: &mut Rng) -> T {
     if deck.is_empty() {
         deck.extend_from_slice(ways);
         rng.shuffle(deck);
@@ -143,16 +179,19 @@ fn the_same_seed_is_the_same_schedule_with_every_way_to_fail_in_it() {
     assert_ne!(plan(7), plan(8));
     for seed in 0..50 {
         let steps = plan(seed);
-        assert!(Fault::ALL.iter().all(|way| steps.iter().any(|step| step.fault == Some(*way))));
-        let mut well = [true; 6];
-        for step in steps {
-            assert_eq!(
-                well[step.engine],
-                step.fault.is_some(),
-                "faults of one engine do not overlap"
-            );
-            well[step.engine] = step.fault.is_none();
+        let happens = |what| steps.iter().any(|step| step.what == what);
+        assert!(Fault::ALL.iter().all(|way| happens(Happens::Fails(*way))));
+        assert!(happens(Happens::Switched("drain")) && happens(Happens::Switched("disable")));
+        let (mut well, mut enabled) = ([true; 6], [true; 6]);
+        for Step { engine, what, .. } in steps {
+            if let Happens::Switched(to) = what {
+                enabled[engine] = to == "enable";
+                continue;
+            }
+            let mends = what == Happens::Mends;
+            assert_ne!(well[engine], mends, "faults of one engine do not overlap");
+            well[engine] = mends;
         }
-        assert_eq!(well, [true; 6], "all are well at the end");
+        assert_eq!((well, enabled), ([true; 6], [true; 6]), "all are well and enabled at the end");
     }
 }

@@ -21,6 +21,17 @@ pub(crate) enum Leaves {
     AfterEvents(usize),
 }
 
+/// How a client takes a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// As it comes.
+    AtOnce,
+    /// A few bytes at a time.
+    Slowly,
+    /// Slowly, and once it stops for longer than the proxy waits for a client.
+    Stopping,
+}
+
 /// One thing a client says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Turn {
@@ -36,6 +47,7 @@ pub(crate) struct Talk {
     pub(crate) number: u64,
     pub(crate) dialect: Dialect,
     pub(crate) streamed: bool,
+    pub(crate) takes: Takes,
     pub(crate) system: String,
     pub(crate) turns: Vec<Turn>,
 }
@@ -45,20 +57,31 @@ impl Talk {
     /// equal, and neither are their replies.
     pub(crate) fn of(seed: u64, number: u64) -> Talk {
         let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let streamed = rng.u8(0..10) < 7;
-        let turns = (0..rng.usize(2..5)).map(|turn| {
+        let takes = takes(&mut rng);
+        let slow = takes != Takes::AtOnce;
+        let streamed = slow || rng.u8(0..10) < 7;
+        let turns = (0..if slow { 1 } else { rng.usize(2..5) }).map(|turn| {
             let words = prose(&mut rng, 40..500);
             Turn {
                 thinks: Duration::from_millis(if turn == 0 { 0 } else { rng.u64(0..150) }),
                 says: format!("canary {seed:x}.{number}.{turn} {words}"),
-                leaves: leaves(&mut rng, streamed),
+                leaves: if slow { Leaves::Never } else { leaves(&mut rng, streamed) },
             }
         });
         let turns = turns.collect();
         let dialect = Dialect::ALL[rng.usize(..Dialect::ALL.len())];
         let mut group = Rng::with_seed(seed ^ (number % SYSTEMS));
         let system = prose(&mut group, SYSTEM_BYTES..SYSTEM_BYTES + 1);
-        Talk { number, dialect, streamed, system, turns }
+        Talk { number, dialect, streamed, takes, system, turns }
+    }
+}
+
+/// Few, because their replies are long.
+fn takes(rng: &mut Rng) -> Takes {
+    match rng.u8(0..120) {
+        0 => Takes::Slowly,
+        1 => Takes::Stopping,
+        _ => Takes::AtOnce,
     }
 }
 
@@ -102,5 +125,6 @@ fn the_same_seed_is_the_same_clients_and_no_two_say_the_same() {
         .turns
         .iter()
         .any(|turn| matches!(turn.leaves, Leaves::AfterEvents(_)))));
+    assert!(any(&|talk| talk.takes == Takes::Slowly) && any(&|talk| talk.takes == Takes::Stopping));
     assert_eq!(talks[0].system, talks[5].system);
 }

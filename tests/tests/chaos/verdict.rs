@@ -22,7 +22,7 @@ pub(crate) enum Over {
     Closed,
     /// Nothing came for longer than any timer of the proxy runs.
     Silent,
-    /// The client left.
+    /// The client left, or took nothing for longer than anybody waits for it, and was left.
     Left,
 }
 

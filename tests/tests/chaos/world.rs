@@ -11,7 +11,7 @@ use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::figures::Levels;
-use super::schedule::{Fault, Step};
+use super::schedule::{Fault, Happens, Step};
 
 /// Length of every engine's replies, so that the only right one is known.
 pub(crate) const REPLY: ReplyLength = ReplyLength { min: 6, max: 20 };
@@ -119,11 +119,20 @@ impl World {
         for step in steps {
             sleep_until(began + step.at).await;
             let place = &mut self.engines[step.engine];
-            match step.fault {
-                Some(fault) => place.begin(fault).await,
-                None => place.mend(),
+            match step.what {
+                Happens::Fails(fault) => place.begin(fault).await,
+                Happens::Mends => place.mend(),
+                Happens::Switched(to) => self.switch(step.engine, to).await,
             }
         }
+    }
+
+    /// Does what an operator does. It is heard at once, whatever state the backend is in.
+    async fn switch(&self, engine: usize, to: &str) {
+        let mut operator = Client::connect(self.proxy.admin).await;
+        operator.post_with(&format!("/admin/backends/b{engine}/{to}"), "", b"").await;
+        let reply = operator.reply().await;
+        assert_eq!(reply.status, 200, "{to}: {}", reply.text());
     }
 
     /// What is held, open and counted now.

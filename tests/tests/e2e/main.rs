@@ -10,6 +10,7 @@ mod memory;
 mod repairs;
 mod retry;
 mod silences;
+mod slow;
 mod streaming;
 
 use serde_json::{Value, json};

@@ -287,6 +287,29 @@ async fn a_first_rush_of_dense_prompts_on_a_shared_pool_loses_nobody() {
 }
 
 #[tokio::test]
+async fn before_a_reply_told_hashes_are_taken_for_dense_where_a_full_pool_fails_everybody() {
+    let (words, hashes) = (prose(1, 4_000), "3f9a01cc71b2e4d8 ".repeat(240));
+    for (persona, dense) in [(Persona::LlamaCpp, true), (Persona::Vllm, false)] {
+        let fleet = Fleet::of(1, persona, "").await;
+        let tokens = async |text: &str| {
+            let body = chat(text).to_string();
+            let told = fleet.proxy.dry_run(CHAT, "", body.as_bytes()).await;
+            told["prompt_tokens"].as_u64().expect("tokens")
+        };
+        let (of_words, of_hashes) = (tokens(&words).await, tokens(&hashes).await);
+        assert_eq!(
+            of_hashes * 10 > of_words * 17,
+            dense,
+            "{of_hashes} of hashes, {of_words} of words"
+        );
+        let reply = fleet.proxy.client().await.ask(CHAT, &chat(&words)).await;
+        fleet.proxy.explained(&reply).await;
+        let (of_words, of_hashes) = (tokens(&words).await, tokens(&hashes).await);
+        assert!(of_words.abs_diff(of_hashes) * 10 < of_words, "what was told is gone by");
+    }
+}
+
+#[tokio::test]
 async fn a_prompt_no_backend_can_ever_hold_is_told_so_instead_of_waiting_and_goes_where_nobody_is()
 {
     let lines = "kv_tokens = 2000";
