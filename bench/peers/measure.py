@@ -15,6 +15,9 @@ from fleet import Fleet
 
 PROXY_CORE = 1
 LOAD_CORE = 0
+# Kept free at both ends of the window: looking at processes takes time of the cores under measurement, and the
+# client's clock starts a moment later than ours.
+EDGES_MS = 50, 100
 # A client that is not done by then is ended, and everything it waited for counts as lost.
 PATIENCE_S = 60
 
@@ -36,6 +39,9 @@ class Bench:
         command = [self.loadgen, "run", "--model", "sim", "--seed", str(self.seed + round_number)]
         # `=` keeps a thousand addresses one argument.
         command += [f"--url={','.join(urls)}", "--json", str(report), "--drain-ms", "20000"]
+        if load.timed:
+            begin, end = load.window_at * 1e3 + EDGES_MS[0], (load.window_at + load.window) * 1e3 - EDGES_MS[1]
+            command += [f"--ages-from={begin:.0f}", f"--ages-until={end:.0f}"]
         command += load.client
         return processes.start(LOAD_CORE, command, self.folder / "client.log"), report
 

@@ -41,7 +41,7 @@ class Proxy:
 
     def start(self, core, urls, folder):
         """A running proxy before these engines, ready to serve."""
-        port, admin = free_port(), free_port()
+        port, admin = free_ports()
         hosts = [urlsplit(url).netloc for url in urls]
         asked = {"port": port, "admin": admin, "hosts": hosts, "folder": folder}
         command = self._command(self.binary, **asked)
@@ -101,11 +101,12 @@ def ask(port):
         connection.close()
 
 
-def free_port():
-    """A port nobody listens on now."""
-    with socket.socket() as chooser:
-        chooser.bind(("127.0.0.1", 0))
-        return chooser.getsockname()[1]
+def free_ports():
+    """Two ports nobody listens on now; held at once, so that they are two."""
+    with socket.socket() as one, socket.socket() as other:
+        for chooser in (one, other):
+            chooser.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
 
 
 def rendered(template, folder, **values):

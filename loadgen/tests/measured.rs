@@ -3,7 +3,9 @@
 mod engine_support;
 
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use engine_support::{options, start};
 use loadgen::client::{Arrivals, Load, Options, Until, Workload};
@@ -20,11 +22,15 @@ fn stamped(persona: Persona) -> EngineOptions {
 
 async fn run(url: &str, seed: u64) -> Report {
     let mut options = Options::new(url);
+    options.seed = seed;
+    run_as(options).await
+}
+
+async fn run_as(mut options: Options) -> Report {
     options.model = "sim".to_owned();
     let arrivals = Arrivals::Constant;
     options.load = Load::Open { rate_per_s: 200.0, arrivals, conversations: 10, turns: 1 };
     options.until = Until { requests: Some(10), duration: None };
-    options.seed = seed;
     let handle = Workload::start(options).expect("valid options");
     handle.ended().await;
     let report = handle.report();
@@ -41,6 +47,18 @@ async fn every_event_has_an_age_when_the_engine_stamps_them() {
     assert!(report.latency.event_delay.p50_ms < 1_000.0, "{report:?}");
     let plain = start(options(Persona::Vllm));
     assert_eq!(run(&plain.url(), 1).await.latency.event_delay.count, 0);
+}
+
+#[tokio::test]
+async fn only_events_written_within_the_time_asked_for_have_an_age() {
+    let engine = start(stamped(Persona::Vllm));
+    let count = async |within: Range<Duration>| {
+        let options = Options { ages_within: within, ..Options::new(engine.url()) };
+        run_as(options).await.latency.event_delay.count
+    };
+    let far = Duration::from_secs(3_600);
+    let (all, none) = (count(Duration::ZERO..far).await, count(far..Duration::MAX).await);
+    assert!(all >= 10 * 20 && none == 0, "{all}, {none}");
 }
 
 #[tokio::test]

@@ -199,6 +199,7 @@ async fn publish(
     let mut catalog = models::Catalog::continuing(&shared.routes.load());
     loop {
         progress.wait().await;
+        let began = clock::now();
         let routes = catalog.routes(&offers(&insight));
         if !models::same(&routes, &shared.routes.load()) {
             shared.routes.store(Arc::new(routes));
@@ -213,6 +214,9 @@ async fn publish(
                 notify.ready();
             }
         }
+        // Changes meanwhile count as one: each visit to a fleet that comes up is one.
+        let pause_us = pace::publishing_pause_us(clock::now().since(began));
+        tokio::time::sleep(Duration::from_micros(pause_us)).await;
     }
 }
 

@@ -264,6 +264,10 @@ pub const MODELS_INTERVAL_MS: u64 = 10_000;
 pub const REFUSED_PAUSE_MS: u64 = 200;
 /// How often the control thread looks for breakers that opened, ms.
 pub const PATROL_MS: u64 = 100;
+/// After a publication of routes none is made for so many times what it took …
+pub const PUBLISHING_PAUSE_FACTOR: u64 = 9;
+/// … and for no longer than this, ms, however busy the machine was.
+pub const PUBLISHING_PAUSE_MAX_MS: u64 = 500;
 /// Models taken from one engine's list.
 pub const MODELS_PER_BACKEND_MAX: usize = 1_024;
 /// Models of the whole fleet.

@@ -42,6 +42,15 @@ pub(crate) fn compare(counts: &Counts) -> std::io::Result<Verdict> {
     Ok(verdict)
 }
 
+/// The cases of which a slower count would pass beside these.
+pub(crate) fn unseen(counts: &Counts, slower: &Counts) -> Vec<&'static str> {
+    let pairs = counts.iter().zip(slower);
+    pairs
+        .filter(|((_, now), (_, slow))| judge(Some(*now), *slow).0)
+        .map(|((name, _), _)| *name)
+        .collect()
+}
+
 fn judge(before: Option<u64>, count: u64) -> (bool, String) {
     let Some(before) = before else { return (false, "not in the baseline".to_owned()) };
     let percent = change_percent(before, count);

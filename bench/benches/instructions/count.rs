@@ -8,16 +8,16 @@ use crate::baseline::Counts;
 use crate::profile::inclusive;
 use crate::{COUNTED, cases};
 
-/// Counts every case.
+/// Counts every case, run so often; an operation takes what [`cases::ROUNDS`] of them would.
 ///
 /// # Errors
 /// When `valgrind` is missing or fails, or a case is not found in its profile.
-pub(crate) fn count(names: &[&'static str]) -> Result<Counts> {
+pub(crate) fn count(names: &[&'static str], rounds: u64) -> Result<Counts> {
     let out = profile_path();
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=callgrind", "--quiet", "--cache-sim=no", "--branch-sim=no"]);
     valgrind.arg(format!("--callgrind-out-file={}", out.display()));
-    valgrind.arg(std::env::current_exe()?).arg(COUNTED);
+    valgrind.arg(std::env::current_exe()?).args([COUNTED, &rounds.to_string()]);
     let status = valgrind.status().map_err(|error| Error::other(format!("valgrind: {error}")))?;
     if !status.success() {
         return Err(Error::other(format!("valgrind ended with {status}")));

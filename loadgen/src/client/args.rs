@@ -3,6 +3,7 @@
 //! Defaults that depend on other options are filled in here; whether the result can be run is for
 //! [`Options::check`] to say.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -221,6 +222,14 @@ pub struct BehaviourArgs {
     #[arg(long, value_name = "MS", default_value_t = 300_000)]
     pub silence_ms: u64,
 
+    /// Leave out of the ages of events those written earlier than this after the start …
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub ages_from: u64,
+
+    /// … or later than this: while connections are opened, or something else is measured.
+    #[arg(long, value_name = "MS")]
+    pub ages_until: Option<u64>,
+
     /// Longest wait for late replies after the last request of a run limited by time or rate.
     #[arg(long, value_name = "MS", default_value_t = 30_000)]
     pub drain_ms: u64,
@@ -282,10 +291,18 @@ impl RunArgs {
             cancel_prefill: Duration::from_millis(behaviour.cancel_prefill_ms),
             silence: Duration::from_millis(behaviour.silence_ms),
             drain: Duration::from_millis(behaviour.drain_ms),
+            ages_within: behaviour.ages_within(),
             in_flight_max: behaviour.in_flight_max,
             seed: when.seed,
             threads: behaviour.threads,
         }
+    }
+}
+
+impl BehaviourArgs {
+    fn ages_within(&self) -> Range<Duration> {
+        let until = self.ages_until.map_or(Duration::MAX, Duration::from_millis);
+        Duration::from_millis(self.ages_from)..until
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! Measures and judges; every way out is an [`Outcome`] in the recorder. Nothing is sent twice.
 
+use std::ops::Range;
+use std::time::Duration;
+
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
@@ -20,6 +23,7 @@ use super::recorder::Recorder;
 use super::seed::{self, Stream};
 use super::silence::Silence;
 use super::tally::{End, Outcome};
+use crate::engine::clock::unix_us;
 
 /// One request about to be sent.
 #[derive(Debug)]
@@ -42,6 +46,8 @@ pub(crate) struct Client {
     pub(crate) options: Options,
     pub(crate) renderer: Renderer,
     pub(crate) recorder: Recorder,
+    /// The wall clock's times, in microseconds, at which an event is written whose age counts.
+    pub(crate) ages_within: Range<u64>,
     pools: Vec<Pool>,
     /// Headers of every request.
     headers: HeaderMap,
@@ -57,6 +63,7 @@ impl Client {
             headers: common_headers(&options)?,
             renderer: Renderer::new(&options),
             recorder: Recorder::new(Instant::now()),
+            ages_within: from_now(&options.ages_within),
             options,
         })
     }
@@ -157,6 +164,14 @@ impl Client {
         let limit_s = self.options.silence.as_secs_f64();
         Fault::new(FaultKind::Timeout, format!("{limit_s} s without a {waited_for}"))
     }
+}
+
+/// A span of time from the start as times of the wall clock, microseconds.
+fn from_now(span: &Range<Duration>) -> Range<u64> {
+    let now = unix_us();
+    let at =
+        |after: Duration| now.saturating_add(u64::try_from(after.as_micros()).unwrap_or(u64::MAX));
+    at(span.start)..at(span.end)
 }
 
 fn common_headers(options: &Options) -> Result<HeaderMap, Error> {

@@ -3,6 +3,7 @@
 //! Plain data with defaults, the same for the command line and for callers of the library.
 //! It never reads a file or opens a socket; [`Options::check`] only looks at the values.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -153,6 +154,8 @@ pub struct Options {
     pub silence: Duration,
     /// Longest wait for replies after the last request was sent.
     pub drain: Duration,
+    /// Events whose age on arrival counts: those written within this, from the start.
+    pub ages_within: Range<Duration>,
     /// Requests in flight beyond which an open loop counts an arrival as overrun.
     pub in_flight_max: usize,
     /// Seed of everything random.
@@ -199,6 +202,7 @@ impl Options {
             cancel_prefill: Duration::from_millis(200),
             silence: Duration::from_secs(300),
             drain: Duration::from_secs(30),
+            ages_within: Duration::ZERO..Duration::MAX,
             in_flight_max: 50_000,
             seed: 1,
             threads: 1,
@@ -215,6 +219,7 @@ impl Options {
         ensure(self.threads > 0, "--threads", "must be at least 1")?;
         ensure(self.sizes.groups > 0, "--groups", "must be at least 1")?;
         ensure(finite(self.sizes.zipf_exponent), "--zipf", "must be a number, 0 or more")?;
+        ensure(!self.ages_within.is_empty(), "--ages-until", "must be after --ages-from")?;
         ensure(self.slow_reader_bytes_per_s != Some(0), "--slow-reader", "must read something")?;
         ensure(self.connections.max != Some(0), "--connections", "must be at least 1")
     }

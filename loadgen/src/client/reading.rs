@@ -106,6 +106,7 @@ impl Reading<'_> {
             Reply::new(self.client.options.dialect, self.ask.keep_text, self.progress.digest);
         let mut parser = Parser::default();
         let (mut gaps, mut delays) = (Gaps::default(), Vec::new());
+        let counts = |written: &u64| self.client.ages_within.contains(written);
         let mut pace = self.client.options.slow_reader_bytes_per_s.map(Pace::new);
         let ended = loop {
             let piece = match self.piece(connection, body).await {
@@ -116,7 +117,7 @@ impl Reading<'_> {
             };
             let events_before = reply.content_events;
             let take = |event: Event<'_>| {
-                delays.extend(event.written_us.map(delay));
+                delays.extend(event.written_us.filter(counts).map(delay));
                 reply.take(event);
             };
             if parser.feed(&piece, take).is_err() {

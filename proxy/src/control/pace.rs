@@ -6,7 +6,10 @@
 
 use config::Health;
 
-use crate::limits::{FIRST_VISITS_PER_SECOND_MAX, MODELS_INTERVAL_MS, QUESTIONS_PER_SECOND_MAX};
+use crate::limits::{
+    FIRST_VISITS_PER_SECOND_MAX, MODELS_INTERVAL_MS, PUBLISHING_PAUSE_FACTOR,
+    PUBLISHING_PAUSE_MAX_MS, QUESTIONS_PER_SECOND_MAX,
+};
 
 /// One backend's place in the round.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +44,12 @@ impl Pace {
     pub(crate) fn phase(&self, interval_ms: u64) -> u64 {
         self.stretched(interval_ms).saturating_mul(self.number + 1) / self.backends
     }
+}
+
+/// How long routes are not published again after that took so long, microseconds. A publication looks at the whole
+/// fleet, and while it comes up every visit changes something: together they would take its size squared.
+pub(super) fn publishing_pause_us(took_us: u64) -> u64 {
+    took_us.saturating_mul(PUBLISHING_PAUSE_FACTOR).min(PUBLISHING_PAUSE_MAX_MS * 1_000)
 }
 
 #[cfg(test)]
@@ -89,5 +98,13 @@ mod tests {
         let whole = Pace::new(0, 1_000, &rules()).stretched(1_000);
         assert_eq!(times.last(), Some(&whole));
         assert!(times.windows(2).all(|pair| pair[1] - pair[0] <= whole / 1_000 + 1));
+    }
+
+    #[test]
+    fn publishing_takes_a_tenth_of_the_time_at_most_and_is_never_put_off_for_long() {
+        for took_us in [20, 3_000, 40_000] {
+            assert_eq!(publishing_pause_us(took_us), 9 * took_us);
+        }
+        assert_eq!(publishing_pause_us(u64::MAX), PUBLISHING_PAUSE_MAX_MS * 1_000);
     }
 }
