@@ -5,7 +5,7 @@
 //! ```text
 //! cost(b) = pending(b) + a * u(b) - (a - 1) * min(u(b), max(0, T - o(b))) + c * f(b) + h(b) + e(b)
 //! a(b)    = 1 + min(A - 1, D * s / (1 - s) * pending(b) / m) + min(4 * (A - 1), D * s / (1 - s) * u(b) / m)
-//! e(b)    = (r(b) / mean r - 1) * u(b) * min(4 * (A - 1), E * w * D * z / (1 - z)^2 * u(b) / m)
+//! e(b)    = E * w * (r(b) / mean r - 1) * u(b) * min(4 * (A - 1), D * z / (1 - z) * u(b) / m)
 //! h(b)    = g * k(b) + F * (1 / (1 - l(b))^2 - 1) / 2        l(b) = s * w * r(b) / mean r
 //!
 //! pending  uncached prompt tokens routed to b, less what it has prefilled of them by now
@@ -44,10 +44,10 @@
 //!
 //! Why this crowd term. `a` knows how busy the fleet is, not who is: where a prompt is cached nowhere, it is the same
 //! everywhere and decides nothing. Yet whom long work delays are the conversations that live beside it, and they come back
-//! to some backends more often than to others. The delay grows with a backend's own load l by `s / (1 - s)^2` of what
-//! l is above the mean, so that much more or less is charged. It gathers long prompts where few come back, and spares the
-//! others: where caches are too small for all, some conversations are computed again and again so that most need not be.
-//! The load is averaged over time, because a burst is over before anybody it would delay comes back.
+//! to some backends more often than to others, so more is charged there and less elsewhere. It gathers long prompts where
+//! few come back, and spares the others: where caches are too small for all, some conversations are computed again and
+//! again so that most need not be. The load is averaged over time, because a burst is over before anybody it would delay
+//! comes back. Only a part is charged: prompts gathered in one place wait for one another.
 
 use crate::{BackendId, LoadView, Policy, Score, View};
 
@@ -63,8 +63,10 @@ pub(super) struct Cost {
     /// The same, as of the decision being made.
     share_now: f64,
     work: Work,
-    /// What a token is charged for each of a request where twice as many come back as on average.
-    crowd_price: f64,
+    /// What a token is charged for each of its request, at the mean share.
+    delay_price: f64,
+    /// The part of that which a backend's own conversations suffer.
+    bound: f64,
     /// The mean over the candidates of conversations living there, the silent ones discounted.
     due_mean: f64,
 }
@@ -73,7 +75,7 @@ pub(super) struct Cost {
 const DELAY: f64 = 0.3;
 
 /// `E`: the part of the delay of a backend's own conversations that is charged.
-const CROWD: f64 = 0.1;
+const CROWD: f64 = 0.25;
 
 /// How many times the queue's bound is the bound of the request's own length.
 const OWN_BOUND: f64 = 4.0;
@@ -91,33 +93,32 @@ impl Cost {
             share: Mean::default(),
             share_now: 0.0,
             work: Work::default(),
-            crowd_price: 0.0,
+            delay_price: 0.0,
+            bound: 0.0,
             due_mean: 0.0,
         }
     }
 
+    /// What a token is charged for each that it is computed behind or with, where so much of the fleet is busy.
+    fn delay_price(&self, view: &View<'_>, share: f64) -> f64 {
+        let share = share.min(SHARE_MAX);
+        let busy = share / (1.0 - share);
+        DELAY * busy / self.mean.or(view.ask.prompt_tokens as f64).max(1.0)
+    }
+
     /// The price of one token to be prefilled.
     fn recompute(&self, view: &View<'_>, candidate: &LoadView, uncached: f64) -> f64 {
-        let share = view.pending_share.min(SHARE_MAX);
-        let busy = share / (1.0 - share);
-        let per_token = DELAY * busy / self.mean.or(view.ask.prompt_tokens as f64).max(1.0);
+        let per_token = self.delay_price(view, view.pending_share);
         let most = self.recompute_max - 1.0;
         let queue = (per_token * candidate.uncached_tokens as f64).min(most);
         1.0 + queue + (per_token * uncached).min(OWN_BOUND * most)
     }
 
-    /// What a token of a request is charged for each token of its length where twice as many come back as on average.
-    fn crowd_price(&self, view: &View<'_>) -> f64 {
-        let share = self.share.or(view.pending_share).min(SHARE_MAX);
-        let rise = share / (1.0 - share).powi(2);
-        let mean = self.mean.or(view.ask.prompt_tokens as f64).max(1.0);
-        CROWD * self.work.bound_share() * DELAY * rise / mean
-    }
-
     /// What the candidate's own conversations are delayed by, more or less than those of others.
     fn crowd(&self, candidate: &LoadView, uncached: f64) -> f64 {
         let most = OWN_BOUND * (self.recompute_max - 1.0);
-        (self.due(candidate, 1.0) - 1.0) * uncached * (self.crowd_price * uncached).min(most)
+        let delay = uncached * (self.delay_price * uncached).min(most);
+        self.bound * (self.due(candidate, 1.0) - 1.0) * delay
     }
 
     /// Conversations expected at the candidate, of the mean; `unknown` while none are anywhere.
@@ -147,7 +148,8 @@ impl Policy for Cost {
         let due: f64 = view.candidates.iter().map(|candidate| f64::from(candidate.due)).sum();
         self.due_mean = due / view.candidates.len().max(1) as f64;
         self.share_now = view.pending_share;
-        self.crowd_price = self.crowd_price(view);
+        self.bound = CROWD * self.work.bound_share();
+        self.delay_price = self.delay_price(view, self.share.or(view.pending_share));
     }
 
     fn score(&mut self, view: &View<'_>, candidate: &LoadView) -> Score {
