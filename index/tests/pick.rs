@@ -320,13 +320,13 @@ fn a_short_shared_prefix_never_outweighs_load() {
 
 #[test]
 fn a_template_is_worth_a_copy_elsewhere_sooner_than_a_conversation() {
-    // Half the fleet is prefilling, so recomputing all is charged 1.3 a token, but 1 a token within a template.
+    // Half the fleet is prefilling, so recomputing all is charged 1.1 a token, but 1 a token within a template.
     let mut bench = Bench::new(4);
     bench.store(0, &prompt(0..100));
     for branch in 0..16 {
         bench.store(0, &prompt((200..300).chain([1000 + branch])));
     }
-    bench.occupy(0, 900);
+    bench.occupy(0, 740);
     bench.occupy(1, 9000);
     let own = bench.decide(&mut cost(), &prompt(0..101)).unwrap();
     assert_eq!(own.backend, Some(BackendId(0)), "100 blocks of its own are worth waiting for");
@@ -538,14 +538,14 @@ fn the_cost_is_the_sum_the_documentation_gives() {
         other => panic!("{other:?}"),
     };
     // Half the backends have prefill pending, so s / (1 - s) is 1, and this prompt is the mean as long as no request was
-    // placed: a = 1 + 0.3 * 50 / 80 + 0.3 * 16 / 80 here, and 1 + 0.3 * 80 / 80 there.
+    // placed: a = 1 + 0.1 * 50 / 80 + 0.1 * 16 / 80 here, and 1 + 0.1 * 80 / 80 there.
     let near = |value: f64, expected: f64| (value - expected).abs() < 1e-9;
     let expected =
-        [("pending", 50.0), ("own", 1.2475 * 16.0), ("template", 0.0), ("requests", 100.0)];
+        [("pending", 50.0), ("own", 1.0825 * 16.0), ("template", 0.0), ("requests", 100.0)];
     for (term, value) in expected {
         let found = terms(0).terms.iter().any(|t| t.0 == term && near(t.1, value));
         assert!(found, "{term}: {:?}", terms(0));
     }
-    assert!(near(terms(0).cost, 50.0 + 19.96 + 100.0), "{:?}", terms(0));
-    assert!(near(terms(1).cost, 1.3 * 80.0), "{:?}", terms(1));
+    assert!(near(terms(0).cost, 50.0 + 17.32 + 100.0), "{:?}", terms(0));
+    assert!(near(terms(1).cost, 1.1 * 80.0), "{:?}", terms(1));
 }
