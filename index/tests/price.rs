@@ -107,10 +107,24 @@ fn a_home_costs_next_to_nothing_where_nobody_waits_or_nobody_comes_back() {
 fn recomputation_is_dearer_the_busier_the_fleet_the_longer_the_queue_and_the_request() {
     assert_eq!(recompute_price(0.0, 8_000, 800.0), 1.0, "an idle fleet delays nobody");
     let price = recompute_price(0.5, 0, 800.0);
-    assert!((price - 1.3).abs() < 1e-9, "{price}");
+    assert!((price - 1.1).abs() < 1e-9, "{price}");
     assert!(recompute_price(0.8, 0, 800.0) > price);
     assert!(recompute_price(0.5, 800, 800.0) > price);
     assert!(recompute_price(0.5, 0, 80.0) > price, "the same prompt among short ones");
+}
+
+#[test]
+fn recomputation_is_dearer_the_more_of_the_work_is_bound_to_homes() {
+    // The mean request is one of 2,000 tokens here and there; only what follows what differs.
+    let price = |follows: bool| {
+        let mut policy = PolicyKind::DEFAULT.build();
+        policy.placed(BackendId(0), 2_000.0, false);
+        (0..99).for_each(|_| policy.placed(BackendId(0), 2_000.0, follows));
+        term(&mut *policy, "own", 0.5, true, &[load(0)])[0] / 800.0
+    };
+    let (free, bound) = (price(false), price(true));
+    assert!((free - 1.0 - 0.1 * 0.4).abs() < 1e-9, "{free}: whoever comes can go elsewhere");
+    assert!((bound - 1.0 - 0.35 * 0.4).abs() < 0.01, "{bound}: nearly everybody has a home");
 }
 
 #[test]

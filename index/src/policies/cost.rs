@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! cost(b) = pending(b) + a * u(b) - (a - 1) * min(u(b), max(0, T - o(b))) + c * f(b) + h(b)
-//! a(b)    = 1 + min(A - 1, D * s / (1 - s) * pending(b) / m) + min(4 * (A - 1), D * s / (1 - s) * u(b) / m)
+//! a(b)    = 1 + min(A - 1, d * s / (1 - s) * pending(b) / m) + min(4 * (A - 1), d * s / (1 - s) * u(b) / m)
+//! d       = D + B * w
 //! h(b)    = g * k(b) + F * (1 / (1 - l(b))^2 - 1) / 2        l(b) = s * w * r(b) / mean r
 //!
 //! pending  uncached prompt tokens routed to b, less what it has prefilled of them by now
@@ -26,8 +27,9 @@
 //! s / (1 - s) * (p + u / 2) * u / m more, which per token of u is `a - 1`. It grows with the load (reuse is capacity, and
 //! matters when capacity is scarce), with the queue (everybody behind waits) and with the request itself: a long
 //! conversation stays at home where a short one is spread. Its own length counts whole, not half, since what is computed
-//! again also pushes as much out of that cache. D is below 1 because whoever can go elsewhere does not wait: measured on
-//! chat, shared documents and agents, 0.15 to 0.5 do alike.
+//! again also pushes as much out of that cache. d is below 1 because whoever can go elsewhere does not wait; who has a home
+//! waits, or computes again what it left there. So d grows with w, the share of the work that is bound so: one d for all
+//! was too much for chat and documents, where little is bound, or too little for agents, where nearly all is.
 //!
 //! Both parts are bounded, since a share close to 1 says little. The queue's bound is the lower one: a backend must not
 //! become taboo. The length's is what keeps a fleet alive whose caches are too small: a price below some twenty lets long
@@ -53,8 +55,11 @@ pub(super) struct Cost {
     due_mean: f64,
 }
 
-/// `D`: the part of the delay a single queue would suffer that is charged.
-const DELAY: f64 = 0.3;
+/// `D`: the part of the delay a single queue would suffer that is charged where everybody can go elsewhere.
+const DELAY: f64 = 0.1;
+
+/// `B`: how much more of it is charged where nobody can.
+const DELAY_BOUND: f64 = 0.25;
 
 /// How many times the queue's bound is the bound of the request's own length.
 const OWN_BOUND: f64 = 4.0;
@@ -72,7 +77,8 @@ impl Cost {
     fn recompute(&self, view: &View<'_>, candidate: &LoadView, uncached: f64) -> f64 {
         let share = view.pending_share.min(SHARE_MAX);
         let busy = share / (1.0 - share);
-        let per_token = DELAY * busy / self.mean.or(view.ask.prompt_tokens as f64).max(1.0);
+        let delay = DELAY + DELAY_BOUND * self.work.bound_share();
+        let per_token = delay * busy / self.mean.or(view.ask.prompt_tokens as f64).max(1.0);
         let most = self.recompute_max - 1.0;
         let queue = (per_token * candidate.uncached_tokens as f64).min(most);
         1.0 + queue + (per_token * uncached).min(OWN_BOUND * most)
