@@ -5,31 +5,34 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tests::harness::{Sips, narrow};
+use tests::harness::narrow;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::talks::Takes;
 
-/// Slower than an engine writes, and never so slow that the proxy could take it for a stop.
-const SIPS: Sips = Sips { bytes: 192, pause: Duration::from_millis(8) };
+/// So much at a time, and so much a second: slower than an engine writes, and never so slow that the proxy could take it
+/// for a stop. Who was held up by a busy machine catches up.
+const SIP_BYTES: u64 = 192;
+const BYTES_A_SECOND: f64 = 24_000.0;
 
 /// Where a client stops, and for how long: until the kernels are full, and then for longer than the proxy waits. Then it
 /// takes what there is.
 const STOPS_AT_BYTES: usize = 2 << 10;
-const STOPS_FOR: Duration = Duration::from_millis(4_500);
+const STOPS_FOR: Duration = Duration::from_millis(6_000);
 
 /// How one client reads one reply.
 #[derive(Debug)]
 pub(crate) struct Reader {
     takes: Takes,
+    began: Option<Instant>,
     stopped: bool,
 }
 
 impl Reader {
     pub(crate) fn new(takes: Takes) -> Reader {
-        Reader { takes, stopped: false }
+        Reader { takes, began: None, stopped: false }
     }
 
     /// A connection that holds as much as this reader lets it.
@@ -54,7 +57,9 @@ impl Reader {
             raw.reserve(8 << 10);
             return from.read_buf(raw).await;
         }
-        SIPS.read(from, raw).await
+        let began = *self.began.get_or_insert_with(Instant::now);
+        sleep_until(began + Duration::from_secs_f64(raw.len() as f64 / BYTES_A_SECOND)).await;
+        from.take(SIP_BYTES).read_buf(raw).await
     }
 
     /// Whether it took nothing for so long that it counts as gone.

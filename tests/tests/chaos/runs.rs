@@ -21,12 +21,12 @@ const LENGTH: Duration = Duration::from_secs(20);
 
 /// Everything on, with timers short enough for engines that hang to be given up within the run.
 pub(crate) const WHOLE: &str = "[routing]\nhome_wait_ms = 300\nqueue_wait_ms = 8000\n\
-    [timeouts]\nconnect_ms = 1000\nfirst_byte_ms = 1200\nstream_idle_ms = 1200\nwrite_stall_ms = 1500\n\
+    [timeouts]\nconnect_ms = 1000\nfirst_byte_ms = 1200\nstream_idle_ms = 1200\nwrite_stall_ms = 2500\n\
     [health]\ninterval_ms = 100\ntimeout_ms = 500\nscrape_interval_ms = 100\n";
 
 /// In turn, without waiting for room and without taking a backend out by its health; the rest cannot be switched off.
 const PLAIN: &str = "[routing]\npolicy = \"round_robin\"\nhome_wait_ms = 0\nqueue_wait_ms = 0\nqueue_max = 0\n\
-    [timeouts]\nconnect_ms = 1000\nfirst_byte_ms = 1200\nstream_idle_ms = 1200\nwrite_stall_ms = 1500\n\
+    [timeouts]\nconnect_ms = 1000\nfirst_byte_ms = 1200\nstream_idle_ms = 1200\nwrite_stall_ms = 2500\n\
     [health]\ninterval_ms = 100\ntimeout_ms = 500\nscrape_interval_ms = 100\nfailures_to_down = 1000\n";
 
 /// Engines that are only busy: no timer that takes a long wait for a failure.
