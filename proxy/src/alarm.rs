@@ -29,6 +29,11 @@ impl Alarm {
         self.due_ms.set(if after_ms == 0 { NEVER } else { now.0.saturating_add(after_ms) });
     }
 
+    /// Reads it.
+    pub fn bring_near(&self) -> u64 {
+        self.due_ms.get()
+    }
+
     /// No deadline until the next `set`.
     pub fn clear(&self) {
         self.due_ms.set(NEVER);

@@ -142,6 +142,19 @@ impl Reply {
         between && hiding.went_on()
     }
 
+    /// Reads what the next bytes will need.
+    pub fn bring_near(&self) -> u64 {
+        let framing = match &self.framing {
+            Framing::Chunked(reader) => reader.bring_near(),
+            _ => 0,
+        };
+        let content = match &self.content {
+            Content::Events(scanner) => scanner.bring_near(),
+            Content::Document { bytes, .. } => *bytes,
+        };
+        framing ^ content
+    }
+
     /// Takes note of raw bytes as they came. `consumed` of the result belong to this reply and may be passed on; see
     /// [`Reply::is_cut`] for when that is less than there is.
     ///

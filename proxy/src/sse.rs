@@ -92,6 +92,12 @@ impl Scanner {
         self.hiding = Some(Box::default());
     }
 
+    /// Reads what the next bytes will need.
+    pub(crate) fn bring_near(&self) -> u64 {
+        let flags = self.decided ^ self.hides() ^ self.error.is_some();
+        self.events ^ self.carry.len() as u64 ^ u64::from(flags)
+    }
+
     /// Whether something is to be hidden.
     pub(crate) fn hides(&self) -> bool {
         self.hiding.is_some()

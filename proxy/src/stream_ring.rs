@@ -2,8 +2,8 @@
 //!
 //! Once the head and the first event have gone out, all that is left is moving what the upstream sends to
 //! the client until the reply ends. That is most of a proxy's work, so it gets the shortest way: one
-//! multishot receive a stream, the send straight out of the buffer that was read into, one pass over all
-//! completions a turn. The session waits for the ride's end and does what comes before and after. Replies
+//! multishot receive a stream, the send straight out of the buffer that was read into and told of only if it
+//! fails, one pass over all completions a turn. The session waits for the ride's end and does what comes before and after. Replies
 //! that need re-framing, and shards without io_uring, go through `relay` alone.
 //!
 //! It never parses a head, never connects or closes, and decides nothing about backends.
@@ -96,15 +96,15 @@ impl StreamRing {
     pub fn turn(&self, now: Millis) -> bool {
         let Inner { uring, streams } = &mut *self.inner.borrow_mut();
         for _ in 0..STREAM_ROUNDS_MAX {
-            let mut completed = false;
-            while let Some(completion) = uring.next() {
-                completed = true;
-                streams.complete(uring, completion, now);
-            }
-            if !completed && !uring.may_bring_more() {
+            let batch = uring.take_completions();
+            let idle = batch.is_empty();
+            let settled = streams.take_in(uring, &batch, now);
+            uring.done_with(batch);
+            if uring.may_bring_more() {
+                uring.enter();
+            } else if idle && settled {
                 return true;
             }
-            uring.enter();
         }
         false
     }
@@ -160,7 +160,8 @@ impl Future for Ride<'_> {
     type Output = Ridden;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ridden> {
-        let ended = self.ring.inner.borrow_mut().streams.poll(self.key, cx);
+        let Inner { uring, streams } = &mut *self.ring.inner.borrow_mut();
+        let ended = streams.poll(uring, self.key, cx);
         self.over = ended.is_ready();
         ended
     }

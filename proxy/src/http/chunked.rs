@@ -89,6 +89,11 @@ impl ChunkedReader {
         }
     }
 
+    /// Reads what the next bytes will need.
+    pub fn bring_near(&self) -> u64 {
+        self.left ^ self.payload_bytes ^ u64::from(self.state == State::Done)
+    }
+
     /// Walks `input`, calls `payload` for each run of payload bytes in it, and stops at the end of
     /// the body.
     ///

@@ -54,13 +54,12 @@ pub enum End {
     Left,
 }
 
-/// A send in flight.
+/// A send in flight, out of bytes of the stream's own.
 #[derive(Debug)]
-enum Sending {
-    /// Out of a buffer of the ring.
-    Buffer { id: u16, from: usize, to: usize },
-    /// Out of bytes of the stream's own.
-    Own { place: usize, from: usize, capacity: usize },
+struct Sending {
+    place: usize,
+    from: usize,
+    capacity: usize,
 }
 
 /// A stream's name: it never names another one.
@@ -73,8 +72,11 @@ pub(super) struct Key {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Receive,
+    /// Out of bytes of the stream's own.
     Send,
     Cancel,
+    /// Out of a buffer of the ring; completes only if it does not go out whole.
+    Pass,
 }
 
 impl Key {
@@ -87,7 +89,8 @@ impl Key {
         let operation = match key >> 62 {
             0 => Operation::Receive,
             1 => Operation::Send,
-            _ => Operation::Cancel,
+            2 => Operation::Cancel,
+            _ => Operation::Pass,
         };
         let generation = (key >> 32) as u32 & GENERATIONS;
         (Key { place: key as u32, generation }, operation)
@@ -104,6 +107,8 @@ pub(super) struct Stream {
     receiving: bool,
     cancelling: bool,
     sending: Option<Sending>,
+    /// [`Uring::settled`] when something was last sent out of a buffer of the ring.
+    passed: u32,
     /// What is to be sent after what is in flight.
     backlog: Vec<u8>,
     end: Option<End>,
@@ -120,6 +125,7 @@ impl Stream {
             receiving: false,
             cancelling: false,
             sending: None,
+            passed: 0,
             backlog: Vec::new(),
             end: None,
             given_up: false,
@@ -140,7 +146,7 @@ impl Stream {
 
     /// Sends bytes of the proxy's own, a sign of life, if they may stand behind what was sent.
     pub(super) fn say(&mut self, uring: &mut Uring, key: Key, bytes: Vec<u8>) -> bool {
-        let quiet = self.end.is_none() && !self.is_writing();
+        let quiet = self.end.is_none() && !self.is_writing() && !self.is_passing(uring);
         let may = quiet && self.reply.takes_a_sign_of_life();
         if may {
             self.send_own(uring, key, bytes, 0);
@@ -148,14 +154,31 @@ impl Stream {
         may
     }
 
+    /// Whether a send out of a buffer of the ring may yet turn out to have fallen short.
+    fn is_passing(&self, uring: &Uring) -> bool {
+        self.passed == uring.settled()
+    }
+
     /// Whether the kernel has nothing to do with it any more.
-    fn is_quiet(&self) -> bool {
-        !self.receiving && self.sending.is_none()
+    fn is_quiet(&self, uring: &Uring) -> bool {
+        !self.receiving && self.sending.is_none() && !self.is_passing(uring)
+    }
+
+    /// Whether all it does is passing on what comes, so that nothing follows from a read but its send.
+    fn is_steady(&self) -> bool {
+        self.receiving && !self.given_up && self.end.is_none() && !self.is_writing()
+    }
+
+    /// See [`Streams::bring_near`].
+    fn bring_near(&self) -> u64 {
+        let course = self.course.alarm.bring_near() ^ self.course.idle_ms;
+        self.bytes ^ u64::from(self.receiving) ^ self.reply.bring_near() ^ course
     }
 
     /// Starts, or stops, receiving, as its state demands; sends what waits when nothing is in flight.
     pub(super) fn go_on(&mut self, uring: &mut Uring, key: Key) {
-        if self.sending.is_none() && !self.backlog.is_empty() && !self.given_up {
+        let free = self.sending.is_none() && !self.is_passing(uring);
+        if free && !self.backlog.is_empty() && !self.given_up {
             let bytes = std::mem::take(&mut self.backlog);
             self.send_own(uring, key, bytes, 0);
         }
@@ -173,11 +196,7 @@ impl Stream {
 
     /// What it keeps besides the ring's buffers.
     fn memory_bytes(&self) -> usize {
-        let sending = match self.sending {
-            Some(Sending::Own { capacity, .. }) => capacity,
-            _ => 0,
-        };
-        self.backlog.capacity() + sending
+        self.backlog.capacity() + self.sending.as_ref().map_or(0, |sending| sending.capacity)
     }
 
     fn received(&mut self, uring: &mut Uring, key: Key, done: Completion, now: Millis) {
@@ -224,15 +243,15 @@ impl Stream {
             backend.note_alive(now);
         }
         self.bytes += sent as u64;
-        let waits = self.is_writing();
+        let waits = self.is_writing() || self.is_passing(uring);
         if waits {
             self.backlog.extend_from_slice(bytes.get(..sent).unwrap_or_default());
         } else if sent > 0 {
             if events.is_none_or(|before| before != self.reply.events()) {
                 self.course.alarm.set(now, self.course.idle_ms);
             }
-            uring.send_buffer(self.course.client, id, 0..sent, key.of(Operation::Send));
-            self.sending = Some(Sending::Buffer { id, from: 0, to: sent });
+            uring.send_buffer(self.course.client, id, sent, key.of(Operation::Pass));
+            self.passed = uring.settled();
         }
         if self.reply.is_done() {
             self.end_with(End::Over);
@@ -243,44 +262,47 @@ impl Stream {
     }
 
     fn sent(&mut self, uring: &mut Uring, key: Key, done: Completion, now: Millis) {
-        let again = [Errno::AGAIN, Errno::INTR];
-        let count = match done.result {
-            Err(error) if again.contains(&Errno::from_raw_os_error(error)) => Some(0),
-            Err(_) => None,
-            Ok(count) => Some(count),
-        };
-        match self.sending.take() {
-            Some(Sending::Buffer { id, from, to }) => {
-                let next = count.map(|count| from + count);
-                if let Some(next) = next.filter(|&next| next < to) {
-                    let mut rest = uring.bytes(id, to).get(next..).unwrap_or_default().to_vec();
-                    rest.append(&mut self.backlog);
-                    self.course.alarm.set(now, self.course.stall_ms);
-                    self.send_own(uring, key, rest, 0);
-                }
-                uring.give_back(id);
+        let count = count_of(done);
+        if let Some(Sending { place, from, .. }) = self.sending.take() {
+            let mut bytes = uring.take_back(place);
+            let next = count.map(|count| from + count);
+            if let Some(next) = next.filter(|&next| next < bytes.len()) {
+                self.course.alarm.set(now, self.course.stall_ms);
+                self.send_own(uring, key, bytes, next);
+            } else if self.backlog.is_empty() {
+                // Its memory serves the next time the client falls behind.
+                bytes.clear();
+                self.backlog = bytes;
+                self.course.alarm.set(now, self.course.idle_ms);
+            } else {
+                self.course.alarm.set(now, self.course.stall_ms);
             }
-            Some(Sending::Own { place, from, .. }) => {
-                let mut bytes = uring.take_back(place);
-                let next = count.map(|count| from + count);
-                if let Some(next) = next.filter(|&next| next < bytes.len()) {
-                    self.course.alarm.set(now, self.course.stall_ms);
-                    self.send_own(uring, key, bytes, next);
-                } else if self.backlog.is_empty() {
-                    // Its memory serves the next time the client falls behind.
-                    bytes.clear();
-                    self.backlog = bytes;
-                    self.course.alarm.set(now, self.course.idle_ms);
-                } else {
-                    self.course.alarm.set(now, self.course.stall_ms);
-                }
-            }
-            None => {}
         }
         if count.is_none() {
-            self.backlog.clear();
-            self.end = Some(End::ClientLost);
+            self.lose_client();
         }
+    }
+
+    /// What was to go out of a buffer did not, or not whole: the client has fallen behind, or is gone.
+    #[cold]
+    fn fell_short(&mut self, uring: &mut Uring, key: Key, done: Completion, now: Millis) {
+        let Some((id, len)) = uring.take_lent(done.key) else { return };
+        self.passed = 0;
+        match count_of(done) {
+            Some(count) => {
+                let mut rest = uring.bytes(id, len).get(count..).unwrap_or_default().to_vec();
+                rest.append(&mut self.backlog);
+                self.course.alarm.set(now, self.course.stall_ms);
+                self.send_own(uring, key, rest, 0);
+            }
+            None => self.lose_client(),
+        }
+        uring.give_back(id);
+    }
+
+    fn lose_client(&mut self) {
+        self.backlog.clear();
+        self.end = Some(End::ClientLost);
     }
 
     fn send_own(&mut self, uring: &mut Uring, key: Key, bytes: Vec<u8>, from: usize) {
@@ -289,11 +311,20 @@ impl Stream {
         }
         let capacity = bytes.capacity();
         let place = uring.send(self.course.client, bytes, from, key.of(Operation::Send));
-        self.sending = Some(Sending::Own { place, from, capacity });
+        self.sending = Some(Sending { place, from, capacity });
     }
 
     fn end_with(&mut self, end: End) {
         self.end = self.end.or(Some(end));
+    }
+}
+
+/// How many bytes a send has moved, `None` if its peer is gone.
+fn count_of(done: Completion) -> Option<usize> {
+    let again = [Errno::AGAIN, Errno::INTR];
+    match done.result {
+        Err(error) if again.contains(&Errno::from_raw_os_error(error)) => Some(0),
+        other => other.ok(),
     }
 }
 
@@ -302,9 +333,13 @@ impl Stream {
 pub(super) struct Streams {
     places: Vec<Place>,
     free: Vec<u32>,
+    /// Those for whom something follows once what they passed on is settled.
+    unsettled: Vec<Key>,
 }
 
+/// On lines of its own: none of them is fetched for a neighbour's sake.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct Place {
     generation: u32,
     stream: Option<Stream>,
@@ -332,7 +367,62 @@ impl Streams {
         place.stream.as_mut().filter(|_| place.generation == key.generation)
     }
 
-    pub(super) fn complete(&mut self, uring: &mut Uring, done: Completion, now: Millis) {
+    /// Takes in completions: all there were when they were taken. Returns whether what was passed on before is
+    /// settled.
+    pub(super) fn take_in(&mut self, uring: &mut Uring, batch: &[Completion], now: Millis) -> bool {
+        // First what fell short: what came for the same stream since must go out behind it.
+        let mut near = 0;
+        for done in batch {
+            let (key, operation) = Key::read(done.key);
+            if operation == Operation::Pass {
+                self.fell_short(uring, key, *done, now);
+            } else {
+                near ^= self.bring_near(key);
+            }
+        }
+        std::hint::black_box(near);
+        let settled = uring.settle();
+        if settled {
+            self.settled(uring);
+        }
+        for done in batch {
+            self.complete(uring, *done, now);
+        }
+        settled
+    }
+
+    /// Reads what a completion will need of its stream. Between two events of it the kernel used all of the cache; asked for
+    /// together, the lines of all streams come together, and not one after another.
+    fn bring_near(&self, key: Key) -> u64 {
+        let Some(at) = self.places.get(key.place as usize) else { return 0 };
+        let own = at.stream.as_ref().map_or(0, Stream::bring_near);
+        own ^ u64::from(at.generation)
+    }
+
+    #[cold]
+    fn fell_short(&mut self, uring: &mut Uring, key: Key, done: Completion, now: Millis) {
+        match self.get(key) {
+            Some(stream) => {
+                stream.fell_short(uring, key, done, now);
+                self.go_on(uring, key);
+            }
+            None => {
+                if let Some((id, _)) = uring.take_lent(done.key) {
+                    uring.give_back(id);
+                }
+            }
+        }
+    }
+
+    fn settled(&mut self, uring: &mut Uring) {
+        let mut keys = std::mem::take(&mut self.unsettled);
+        for key in keys.drain(..) {
+            self.go_on(uring, key);
+        }
+        self.unsettled = keys;
+    }
+
+    fn complete(&mut self, uring: &mut Uring, done: Completion, now: Millis) {
         let (key, operation) = Key::read(done.key);
         let Some(stream) = self.get(key) else {
             if let Some(id) = done.buffer {
@@ -341,27 +431,40 @@ impl Streams {
             return;
         };
         match operation {
-            Operation::Receive => stream.received(uring, key, done, now),
+            Operation::Receive => {
+                stream.received(uring, key, done, now);
+                if stream.is_steady() {
+                    return;
+                }
+            }
             Operation::Send => stream.sent(uring, key, done, now),
-            Operation::Cancel => return,
+            Operation::Cancel | Operation::Pass => return,
         }
+        self.go_on(uring, key);
+    }
+
+    /// Starts what follows from a stream's state; at its end, tells who waits for it.
+    fn go_on(&mut self, uring: &mut Uring, key: Key) {
+        let Some(stream) = self.get(key) else { return };
         stream.go_on(uring, key);
-        if !stream.is_quiet() {
-            return;
+        if stream.is_passing(uring) {
+            return self.unsettled.push(key);
         }
-        if stream.given_up {
-            self.remove(key);
-        } else if stream.end.is_some()
-            && let Some(waker) = stream.waker.take()
-        {
-            waker.wake();
+        match (stream.is_quiet(uring), stream.given_up, stream.end) {
+            (false, ..) | (true, false, None) => {}
+            (true, true, _) => drop(self.remove(key)),
+            (true, false, Some(_)) => {
+                if let Some(waker) = stream.waker.take() {
+                    waker.wake();
+                }
+            }
         }
     }
 
     /// The end of a stream, once the kernel has nothing to do with it any more.
-    pub(super) fn poll(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<Ridden> {
+    pub(super) fn poll(&mut self, uring: &Uring, key: Key, cx: &mut Context<'_>) -> Poll<Ridden> {
         let Some(stream) = self.get(key) else { return Poll::Pending };
-        let Some(end) = stream.end.filter(|_| stream.is_quiet()) else {
+        let Some(end) = stream.end.filter(|_| stream.is_quiet(uring)) else {
             stream.waker = Some(cx.waker().clone());
             return Poll::Pending;
         };
@@ -381,10 +484,7 @@ impl Streams {
         if stream.sending.is_some() {
             uring.cancel(key.of(Operation::Send), key.of(Operation::Cancel));
         }
-        stream.go_on(uring, key);
-        if stream.is_quiet() {
-            self.remove(key);
-        }
+        self.go_on(uring, key);
         Some(left)
     }
 

@@ -11,6 +11,7 @@ use std::task::Waker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
+use super::uring::Completion;
 use super::*;
 use crate::alarm::{Alarm, Alarms, Raced, within};
 use crate::api::Dialect;
@@ -318,6 +319,38 @@ fn the_session_is_woken_when_its_stream_has_ended() {
     line.engine.write_all(LAST).unwrap();
     turn(&ring);
     assert!(woken.0.load(std::sync::atomic::Ordering::Relaxed));
+}
+
+#[test]
+fn of_what_goes_out_of_a_buffer_only_a_failure_is_told() {
+    let Ok(mut uring) = Uring::new(4) else {
+        return eprintln!("SKIPPED: no stream ring here");
+    };
+    let (from, mut into) = UnixStream::pair().unwrap();
+    let (to, mut reader) = UnixStream::pair().unwrap();
+    uring.receive(from.as_raw_fd(), 1);
+    for round in 0..3 {
+        into.write_all(b"event").unwrap();
+        let id = completions(&mut uring).first().and_then(|done| done.buffer).unwrap();
+        let count = uring.settled();
+        uring.send_buffer(to.as_raw_fd(), id, 5, 2);
+        let gone = round == 2;
+        if gone {
+            reader.shutdown(std::net::Shutdown::Both).unwrap();
+        }
+        let told = completions(&mut uring);
+        assert_eq!(told.iter().any(|done| done.key == 2 && done.result.is_err()), gone);
+        if gone {
+            assert_eq!(uring.take_lent(2), Some((id, 5)));
+        }
+        assert!(uring.settle());
+        assert!(gone || (uring.settled() != count && taken(&mut reader) == b"event"));
+    }
+}
+
+fn completions(uring: &mut Uring) -> Vec<Completion> {
+    uring.enter();
+    uring.take_completions()
 }
 
 struct Woken(std::sync::atomic::AtomicBool);

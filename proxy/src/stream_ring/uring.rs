@@ -1,7 +1,8 @@
 //! The ring itself and the memory the kernel reads into: the only unsafe part of the stream ring.
 //!
 //! Receives are multishot: armed once, they take a buffer of the ring's pool for each read. Sends go out
-//! of such a buffer, without waiting, or out of bytes handed over, waiting until the peer takes them. It
+//! of such a buffer, without waiting, or out of bytes handed over, waiting until the peer takes them. The
+//! former have gone out whole unless the kernel says otherwise: nothing is told of those that have. It
 //! knows nothing of streams, and never waits.
 #![allow(unsafe_code)]
 
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use io_uring::types::{BufRingEntry, Fd};
 use io_uring::{IoUring, cqueue, opcode, squeue};
+use rustix::net::SendFlags;
 
 use crate::limits::{STREAM_BUFFER_BYTES, STREAM_COMPLETIONS, STREAM_RING_ENTRIES};
 
@@ -30,6 +32,13 @@ pub(super) struct Completion {
     pub(super) more: bool,
 }
 
+/// A send out of a buffer of the pool, of which only a failure is told.
+struct Lent {
+    key: u64,
+    id: u16,
+    len: usize,
+}
+
 /// The ring. Dropping it leaks it: the kernel may still be using its memory.
 pub(super) struct Uring {
     ring: ManuallyDrop<IoUring>,
@@ -37,7 +46,14 @@ pub(super) struct Uring {
     /// Bytes being sent, by place; they are not touched before the send completes.
     flights: Vec<Option<Vec<u8>>>,
     free: Vec<usize>,
-    queued: bool,
+    /// Sends out of buffers since they were last settled.
+    lent: Vec<Lent>,
+    /// How often they were settled.
+    settled: u32,
+    /// Whether the completions taken last tell of all failures so far.
+    told: bool,
+    /// Memory for the next completions taken.
+    batch: Vec<Completion>,
 }
 
 impl Uring {
@@ -55,7 +71,19 @@ impl Uring {
         let entries = pool.entries.as_ptr() as u64;
         // SAFETY: the entries are page-aligned, live for the process's life, and no group has this number yet.
         unsafe { ring.submitter().register_buf_ring(entries, buffers, GROUP)? };
-        Ok(Uring { ring, pool, flights: Vec::new(), free: Vec::new(), queued: false })
+        if !ring.params().is_feature_skip_cqe_on_success() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Uring {
+            ring,
+            pool,
+            flights: Vec::new(),
+            free: Vec::new(),
+            lent: Vec::new(),
+            settled: 1,
+            told: false,
+            batch: Vec::new(),
+        })
     }
 
     /// The ring's descriptor: readable while completions wait.
@@ -69,18 +97,39 @@ impl Uring {
         self.push(&opcode::RecvMulti::new(Fd(fd), GROUP).build().user_data(key));
     }
 
-    /// Sends part of what a receive read, as much as the peer takes at once.
-    pub(super) fn send_buffer(
-        &mut self,
-        fd: RawFd,
-        id: u16,
-        range: std::ops::Range<usize>,
-        key: u64,
-    ) {
-        let bytes = self.pool.bytes(id).get(range).unwrap_or_default();
-        let flags = libc_flags(true);
-        let send = opcode::Send::new(Fd(fd), bytes.as_ptr(), bytes.len() as u32).flags(flags);
-        self.push(&send.build().user_data(key));
+    /// Sends the first `len` bytes of what a receive read, at once. Whether all of them went is known once it is
+    /// settled: see [`Uring::settle`].
+    pub(super) fn send_buffer(&mut self, fd: RawFd, id: u16, len: usize, key: u64) {
+        let bytes = self.pool.bytes(id).get(..len).unwrap_or_default();
+        let send = opcode::Send::new(Fd(fd), bytes.as_ptr(), bytes.len() as u32);
+        let entry = send.flags(AT_ONCE_AND_WHOLE).build().flags(squeue::Flags::SKIP_SUCCESS);
+        self.lent.push(Lent { key, id, len });
+        self.push(&entry.user_data(key));
+    }
+
+    /// How often sends out of buffers were settled: one started at this count is not yet, one of an earlier count is.
+    pub(super) fn settled(&self) -> u32 {
+        self.settled
+    }
+
+    /// The buffer, and how much of it was to go, of a send that failed or fell short. It is the caller's again.
+    pub(super) fn take_lent(&mut self, key: u64) -> Option<(u16, usize)> {
+        let place = self.lent.iter().position(|lent| lent.key == key)?;
+        let Lent { id, len, .. } = self.lent.swap_remove(place);
+        Some((id, len))
+    }
+
+    /// Settles the sends out of buffers. They run while they are submitted, so once the completions taken last have been
+    /// looked at for failures, the others have gone out whole. Returns whether none is left.
+    pub(super) fn settle(&mut self) -> bool {
+        if self.told && !self.lent.is_empty() {
+            for lent in &self.lent {
+                self.pool.give(lent.id);
+            }
+            self.lent.clear();
+            self.settled = self.settled.wrapping_add(1);
+        }
+        self.lent.is_empty()
     }
 
     /// Sends `bytes` from `from` on, waiting for the peer to take them; returns the place to take them back from.
@@ -90,8 +139,7 @@ impl Uring {
             self.flights.push(None);
         }
         let part = bytes.get(from..).unwrap_or_default();
-        let send =
-            opcode::Send::new(Fd(fd), part.as_ptr(), part.len() as u32).flags(libc_flags(false));
+        let send = opcode::Send::new(Fd(fd), part.as_ptr(), part.len() as u32).flags(NO_SIGNAL);
         let entry = send.build().user_data(key);
         if let Some(flight) = self.flights.get_mut(place) {
             *flight = Some(bytes);
@@ -125,41 +173,51 @@ impl Uring {
     /// Whether entering may bring completions: operations wait to be submitted, or the kernel says that
     /// it has some it did not post.
     pub(super) fn may_bring_more(&mut self) -> bool {
-        self.queued || self.ring.submission().taskrun() || self.ring.submission().cq_overflow()
+        let queue = self.ring.submission();
+        !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
     /// Submits what is queued and lets the kernel post what completed. Does not wait.
     pub(super) fn enter(&mut self) {
         self.pool.publish();
         let count = self.ring.submission().len() as u32;
-        self.queued = false;
-        // SAFETY: no argument is passed. An error (interrupted, out of room for completions) leaves the
-        // entries queued for the next call.
+        // SAFETY: no argument is passed.
         let entered = unsafe { self.ring.submitter().enter::<()>(count, 0, GETEVENTS, None) };
-        if entered.is_err() {
-            self.queued = true;
-        }
+        // Interrupted, or out of room for completions: the entries are queued for the next call.
+        let _ = entered;
     }
 
-    /// The next completion.
-    pub(super) fn next(&mut self) -> Option<Completion> {
-        let entry = self.ring.completion().next()?;
-        let result = entry.result();
-        Some(Completion {
-            key: entry.user_data(),
-            result: usize::try_from(result).map_err(|_| -result),
-            buffer: cqueue::buffer_select(entry.flags()),
-            more: cqueue::more(entry.flags()),
-        })
+    /// All completions there are, in their order. Hand them back to [`Uring::done_with`].
+    pub(super) fn take_completions(&mut self) -> Vec<Completion> {
+        let queue = self.ring.submission();
+        // What was not submitted has not run, and what the kernel had no room to post is not seen.
+        self.told = queue.is_empty() && !queue.cq_overflow();
+        drop(queue);
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.extend(self.ring.completion().map(|entry| {
+            let result = entry.result();
+            Completion {
+                key: entry.user_data(),
+                result: usize::try_from(result).map_err(|_| -result),
+                buffer: cqueue::buffer_select(entry.flags()),
+                more: cqueue::more(entry.flags()),
+            }
+        }));
+        batch
+    }
+
+    /// Keeps the memory of completions for the next ones, and lends the kernel the buffers given back.
+    pub(super) fn done_with(&mut self, mut batch: Vec<Completion>) {
+        self.pool.publish();
+        batch.clear();
+        self.batch = batch;
     }
 
     fn push(&mut self, entry: &squeue::Entry) {
-        self.queued = true;
         // SAFETY: what entries point to lives on: pool memory for ever, flights until taken back, which
         // callers do on completion; descriptors are held by the kernel from submission on.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
             self.enter();
-            self.queued = true;
         }
     }
 }
@@ -167,12 +225,12 @@ impl Uring {
 /// `IORING_ENTER_GETEVENTS`.
 const GETEVENTS: u32 = 1;
 
-fn libc_flags(at_once: bool) -> i32 {
-    use rustix::net::SendFlags;
-    let flags =
-        if at_once { SendFlags::NOSIGNAL | SendFlags::DONTWAIT } else { SendFlags::NOSIGNAL };
-    flags.bits() as i32
-}
+const NO_SIGNAL: i32 = SendFlags::NOSIGNAL.bits() as i32;
+
+/// What does not go at once and whole fails: `MSG_WAITALL`, which rustix does not name for sends, is what makes a
+/// short one a failure, and so told.
+const AT_ONCE_AND_WHOLE: i32 =
+    (SendFlags::NOSIGNAL.bits() | SendFlags::DONTWAIT.bits()) as i32 | 0x100;
 
 /// Buffers lent to the kernel: a ring of descriptions and the memory they describe, both leaked.
 struct Pool {
@@ -254,11 +312,13 @@ const TRIAL: u64 = u64::MAX;
 fn trial(uring: &mut Uring) -> Option<u16> {
     let mut read = None;
     uring.enter();
-    while let Some(completion) = uring.next() {
+    let batch = uring.take_completions();
+    for completion in &batch {
         if let Some(id) = completion.buffer {
             uring.give_back(id);
             read = Some(id).filter(|_| completion.more && completion.result == Ok(1));
         }
     }
+    uring.done_with(batch);
     read
 }
