@@ -12,6 +12,7 @@ use crate::limits::{
     BODY_GROWTH_DIVISOR, BODY_GROWTH_MIN, BODY_RESERVE_MAX, READ_BUFFER_MAX, REQUEST_CHUNKS,
 };
 use crate::memory::Charge;
+use crate::memory::spare::{SpareBodies, room_for};
 
 /// Why there is no body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub struct BodyBounds {
 }
 
 /// Reads the body that `framing` announces, whose length was checked. What follows it stays with the client's inbox. `charge` counts the memory
-/// that the body takes; after an error it is the caller's to clear.
+/// that the body takes; after an error it is the caller's to clear. Its room is taken from `spare`, if there is any for it.
 ///
 /// # Errors
 /// See [`BodyError`]; after one the connection cannot be read any further.
@@ -45,10 +46,14 @@ pub async fn read(
     framing: RequestFraming,
     bounds: BodyBounds,
     charge: &mut Charge,
+    spare: &SpareBodies,
 ) -> Result<Vec<u8>, BodyError> {
     match framing {
         RequestFraming::None => Ok(Vec::new()),
-        RequestFraming::Length(length) => read_length(client, length, bounds.idle_ms, charge).await,
+        RequestFraming::Length(length) => {
+            let length = usize::try_from(length).map_err(|_| BodyError::TooLarge)?;
+            read_length(client, length, bounds.idle_ms, charge, spare).await
+        }
         RequestFraming::Chunked => read_chunked(client, bounds, charge).await,
     }
 }
@@ -67,25 +72,41 @@ pub fn check_length(length: u64, bytes_max: u64, charge: &Charge) -> Result<(), 
 
 async fn read_length(
     client: &Client,
-    length: u64,
+    length: usize,
     idle_ms: u64,
     charge: &mut Charge,
+    spare: &SpareBodies,
 ) -> Result<Vec<u8>, BodyError> {
-    let length = usize::try_from(length).map_err(|_| BodyError::TooLarge)?;
     let mut body = client.take_inbox();
     if body.len() > length {
         let rest = body.split_off(length);
         client.put_back(rest);
     }
-    hold(charge, body.capacity())?;
+    // Of a buffer that was used before, all of it is memory, not only what is read into it now.
+    let mut written = body.capacity();
+    if body.len() < length
+        && let Some(mut room) = spare.take(length).filter(|room| charge.resize(room.capacity()))
+    {
+        room.extend_from_slice(&body);
+        body = room;
+        written = body.capacity();
+    }
+    hold(charge, written)?;
+    let mut more = true;
     while body.len() < length {
         reserve_towards(&mut body, length);
+        if more && take_what_is_there(client, &mut body, length, written, charge)? {
+            more = false;
+            continue;
+        }
         // Set aside is not held: it counts as far as the next read may write. So a client that declares much and sends
         // little keeps nobody else out.
         let have = body.len();
         let end = body.capacity().min(length).min(have + have.max(READ_BUFFER_MAX));
-        hold(charge, end)?;
+        hold(charge, end.max(written))?;
         body = read_into(client, body, end, idle_ms).await?;
+        // A read that was filled leaves something behind, more often than not.
+        more = body.len() == end;
     }
     Ok(body)
 }
@@ -94,12 +115,27 @@ fn hold(charge: &mut Charge, bytes: usize) -> Result<(), BodyError> {
     if charge.resize(bytes) { Ok(()) } else { Err(BodyError::NoMemory) }
 }
 
+/// Takes what has come, all of it if there is memory for the whole body: one piece, read at once, is still in the
+/// processor's cache when it is looked at. Returns whether that was anything.
+fn take_what_is_there(
+    client: &Client,
+    body: &mut Vec<u8>,
+    length: usize,
+    written: usize,
+    charge: &mut Charge,
+) -> Result<bool, BodyError> {
+    let end = body.capacity().min(length);
+    let fits = charge.resize(end.max(written));
+    Ok(fits && client.read_now(body, end).map_err(BodyError::Lost)? > 0)
+}
+
 /// Makes room for what is missing, all of it if that is little, else as much as has come.
 fn reserve_towards(body: &mut Vec<u8>, length: usize) {
     let (have, missing) = (body.len(), length - body.len());
     let room = body.capacity() - have;
     if room == 0 || room < missing.min(READ_BUFFER_MAX) {
-        body.reserve_exact(missing.min(BODY_RESERVE_MAX.max(have)));
+        let all = room_for(length) - have;
+        body.reserve_exact(all.min(BODY_RESERVE_MAX.max(have)));
     }
 }
 

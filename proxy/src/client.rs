@@ -54,7 +54,8 @@ impl Client {
         let mut full = false;
         std::future::poll_fn(move |cx| {
             while !full {
-                if ready!(self.watch.poll(cx)) == Seen::Failure || !self.take_in() {
+                if ready!(self.watch.poll(cx)) == Seen::Failure || !self.take_in(READ_BUFFER_FIRST)
+                {
                     return Poll::Ready(());
                 }
                 full = self.inbox.borrow().len() >= PIPELINED_MAX;
@@ -63,26 +64,45 @@ impl Client {
         })
     }
 
-    /// Waits, between requests, until there is something to read; false when there never will be.
+    /// Waits, between requests, until more was sent, and takes it in; false when there never will be more.
     pub async fn has_more(&self) -> bool {
         std::future::poll_fn(|cx| {
             loop {
-                match ready!(self.watch.poll(cx)) {
-                    Seen::Something => return Poll::Ready(true),
-                    Seen::Failure => return Poll::Ready(false),
-                    Seen::Perhaps if !self.take_in() => return Poll::Ready(false),
-                    Seen::Perhaps if !self.inbox_is_empty() => return Poll::Ready(true),
-                    Seen::Perhaps => {}
+                let seen = ready!(self.watch.poll(cx));
+                if seen == Seen::Failure || !self.take_in(REQUEST_READ_FIRST) {
+                    return Poll::Ready(false);
+                }
+                if !self.inbox_is_empty() {
+                    return Poll::Ready(true);
                 }
             }
         })
         .await
     }
 
-    fn take_in(&self) -> bool {
+    /// Takes in what is there, at most about `most` bytes. False when the client has left.
+    fn take_in(&self, most: usize) -> bool {
         let mut inbox = self.inbox.borrow_mut();
-        inbox.reserve(READ_BUFFER_FIRST);
-        self.socket.take_waiting(&mut inbox).is_ok()
+        inbox.reserve(most);
+        let taken = self.socket.take_waiting(&mut inbox, usize::MAX);
+        if inbox.is_empty() {
+            // It fired for what was read since: nothing is kept for a client that is silent.
+            *inbox = Vec::new();
+        }
+        taken.is_ok()
+    }
+
+    /// Takes what has come by now behind what `buf` holds, up to `end`, within its capacity. Returns how much that was.
+    ///
+    /// # Errors
+    /// When the client left.
+    pub fn read_now(&self, buf: &mut Vec<u8>, end: usize) -> Result<usize, ClientLost> {
+        let most = end.saturating_sub(buf.len());
+        let taken = self.socket.take_waiting(buf, most).map_err(|_| ClientLost::Gone)?;
+        if taken > 0 {
+            self.reads.set(self.reads.get() + 1);
+        }
+        Ok(taken)
     }
 
     /// The bytes read ahead, taken out; give back what is left with [`Client::put_back`].
@@ -128,7 +148,6 @@ impl Client {
     /// As [`Client::read_more`].
     pub async fn read<B: IoBufMut>(&self, buf: B) -> Result<B, ClientLost> {
         let read = within(&self.alarm, pin!(self.socket.read(buf))).await;
-        self.watch.note_read();
         self.reads.set(self.reads.get() + 1);
         match read {
             Raced::Done((Ok(count), buf)) if count > 0 => Ok(buf),

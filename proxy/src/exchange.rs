@@ -128,7 +128,8 @@ impl<'s> Exchange<'s> {
             self.say_continue().await.map_err(BodyError::Lost)?;
         }
         let bounds = BodyBounds { bytes_max, idle_ms: config.timeouts.body_idle_ms };
-        body::read(self.client, framing, bounds, &mut self.memory).await
+        let spare = &self.shard.spare_bodies;
+        body::read(self.client, framing, bounds, &mut self.memory, spare).await
     }
 
     /// A client that already sent its body does not wait to be told to.
@@ -215,7 +216,7 @@ impl<'s> Exchange<'s> {
         let mut gone = pin!(self.client.left());
         let found = self.find(&plan, &body, gone.as_mut()).await;
         // From here on nothing is sent again, so the body's memory is given back before the reply.
-        drop(body);
+        self.shard.spare_bodies.keep(body, clock::recent().millis());
         self.memory.clear();
         self.record.blocks = plan.blocks;
         match found {

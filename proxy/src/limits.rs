@@ -41,12 +41,24 @@ pub const REQUEST_READ_FIRST: usize = 8 * 1024;
 /// Largest size of a read buffer, bytes. A read that fills its buffer quadruples it up to here, so bulk
 /// bodies move in few reads and token streams keep their page.
 pub const READ_BUFFER_MAX: usize = 64 * 1024;
-/// Request bodies up to this many bytes are sent in one write together with the head, at the price of a
-/// copy that is cheaper than a second operation.
-pub const SEND_TOGETHER_MAX: usize = 16 * 1024;
-/// What is set aside at once for a body whose length the client declared, bytes; beyond it the buffer
-/// grows with what really arrives, so a declared length alone never costs memory.
-pub const BODY_RESERVE_MAX: usize = 1024 * 1024;
+/// Pieces of a request that are handed to the kernel at once; an edited body rarely has more than five. The kernel's
+/// own bound is 1,024.
+pub const SEND_PIECES_MAX: usize = 64;
+/// What is set aside at once for a body whose length the client declared, bytes: addresses, which become memory as they
+/// are written. Beyond it the buffer grows, and moves, with what really arrives.
+pub const BODY_RESERVE_MAX: usize = 4 * 1024 * 1024;
+/// Bodies from this size on leave their memory to later ones, bytes: smaller ones share pages with what else is in use.
+pub const SPARE_BODY_MIN: usize = 32 * 1024;
+/// What a shard keeps of such memory, bytes: the body of one long conversation, or some twenty usual ones. Far below what
+/// one bounded backend's requests take …
+pub const SPARE_BODIES_BYTES_MAX: usize = 2560 * 1024;
+/// … and for how long after it was used last, ms: a client that sends one every half second finds it.
+pub const SPARE_BODY_MS: u64 = 500;
+/// A kept buffer is used for bodies down to this much smaller than it, as a divisor: what a body holds beyond its
+/// length must stay a small part of it.
+pub const SPARE_BODY_FIT_DIVISOR: usize = 5;
+/// Room for bodies is a multiple of this, bytes, so that the next turn of a conversation fits where the last one was.
+pub const BODY_ROOM_STEP: usize = 16 * 1024;
 /// A body in chunks grows by a part of its size, as a divisor, so that its memory is at most so much larger than it …
 pub const BODY_GROWTH_DIVISOR: usize = 4;
 /// … and by at least this many bytes, so that a small one does not grow with every read.
@@ -210,12 +222,15 @@ pub const AFFINITY_SWEEP_MS: u64 = 60_000;
 pub const MODEL_NAME_BYTES_MAX: usize = 128;
 /// Bytes of a path kept in records and logs.
 pub const PATH_BYTES_MAX: usize = 256;
-/// How long the learn thread pauses after a batch of notes while more arrive, ms: the longest an
+/// How long the learn thread pauses after a batch of notes while many arrive, ms: the longest an
 /// observation of a busy process waits for its snapshot.
 pub const LEARN_PAUSE_MIN_MS: u64 = 1;
-/// Its longest pause when nothing arrives, ms. What was routed meanwhile is visible to decisions through
+/// Its longest pause when few or none arrive, ms. What was routed meanwhile is visible to decisions through
 /// the index's record of recent routes, which lasts ten times longer.
 pub const LEARN_PAUSE_MAX_MS: u64 = 20;
+/// A batch of fewer notes makes the next pause longer: waking for each costs a quiet process more than what it says, and
+/// eight requests leave a small part of what the record of recent routes has room for.
+pub const LEARN_BATCH_FEW: usize = 16;
 /// Notes taken in before the index is published, so that a flood cannot delay the snapshot.
 pub const LEARN_BATCH_MAX: usize = 2048;
 /// How often the learn thread looks at budgets, figures of the index and its log, ms.

@@ -6,6 +6,7 @@
 //! nothing: whoever holds memory says how much.
 
 mod available;
+pub mod spare;
 
 use std::cell::Cell;
 use std::rc::Rc;

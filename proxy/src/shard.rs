@@ -27,6 +27,7 @@ use crate::limits::{
     SPARE_HEAD_BYTES_MAX, SPARE_HEADS_MAX, TICK_MS, WAIT_PULSE_MS,
 };
 use crate::memory::Allowance;
+use crate::memory::spare::SpareBodies;
 use crate::metrics::{Count, Level, ShardStats, TICKS_ENDED};
 use crate::pool::Pools;
 use crate::prompt;
@@ -64,6 +65,8 @@ pub struct Shard {
     pub alarms: Alarms,
     /// Memory for reading bodies.
     pub scratch: RefCell<prompt::Scratch>,
+    /// Memory of bodies that were answered.
+    pub spare_bodies: SpareBodies,
     /// Heads of replies that are over, for their memory.
     #[expect(clippy::vec_box, reason = "they come and go as boxes, and only boxes are moved")]
     spare_heads: RefCell<Vec<Box<ResponseHead>>>,
@@ -103,6 +106,7 @@ impl Shard {
             memory: Rc::new(Allowance::new(&shared.memory)),
             alarms: Alarms::default(),
             scratch: RefCell::new(prompt::Scratch::default()),
+            spare_bodies: SpareBodies::default(),
             spare_heads: RefCell::default(),
             retries: RetryBudget::default(),
             random: Cell::new(seed | 1),
@@ -200,6 +204,7 @@ impl Shard {
         self.stats.set(Level::Ticks, self.stats.level(Level::Ticks).wrapping_add(1));
         self.alarms.tick(now);
         self.retries.tick(now);
+        self.spare_bodies.sweep(now);
         self.stats.set(Level::Waiting, self.room.len() as u64);
         self.stats.set(Level::MemoryHeld, self.memory.used());
     }

@@ -7,15 +7,14 @@
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use monoio::buf::{IoBuf, IoBufMut};
 use monoio::io::{AsyncReadRent, AsyncWriteRentExt};
 use monoio::net::TcpStream;
-use rustix::buffer::spare_capacity;
-use rustix::net::{RecvFlags, Shutdown};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
 /// What a look at a socket's receive queue found, without waiting and without taking anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,18 +99,42 @@ impl Socket {
         }
     }
 
-    /// Takes what is waiting, at most what fits `buf`'s capacity, without waiting, and puts it behind what `buf`
-    /// holds. Returns how many bytes that were; 0 when nothing is there.
+    /// Takes what is waiting, at most `most` bytes and what fits `buf`'s capacity, without waiting, and puts it behind what
+    /// `buf` holds. Returns how many bytes that were; 0 when nothing is there.
     ///
     /// # Errors
     /// The system's error, or `UnexpectedEof` when the peer has closed its side.
-    pub fn take_waiting(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
-        if buf.len() == buf.capacity() {
+    pub fn take_waiting(&self, buf: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+        let have = buf.len();
+        let room = buf.spare_capacity_mut();
+        let most = most.min(room.len());
+        let room = room.get_mut(..most).unwrap_or_default();
+        if room.is_empty() {
             return Ok(0);
         }
-        match rustix::net::recv(self.fd(), spare_capacity(buf), RecvFlags::DONTWAIT) {
-            Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok((n, _)) => Ok(n),
+        let taken = match rustix::net::recv(self.fd(), room, RecvFlags::DONTWAIT) {
+            Ok(((read, _), _)) => read.len(),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        };
+        if taken == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // SAFETY: the kernel has just written so many bytes right behind the first `have`, within the capacity.
+        unsafe { buf.set_len(have + taken) };
+        Ok(taken)
+    }
+
+    /// Sends of `pieces`, one behind the other, what the kernel takes without waiting. Returns how many bytes that were; 0
+    /// when it takes none now.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn send_now(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let mut nothing = SendAncillaryBuffer::default();
+        match rustix::net::sendmsg(self.fd(), pieces, &mut nothing, flags) {
+            Ok(sent) => Ok(sent),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
             Err(error) => Err(error.into()),
         }

@@ -29,8 +29,6 @@ pub(super) struct Watch {
     state: Rc<Cell<State>>,
     /// Never ends; made once a connection, so that arming it again allocates nothing.
     operation: RefCell<Pin<Box<dyn Future<Output = ()>>>>,
-    /// Bytes were read since it was armed: its firing may be for those.
-    stale: Cell<bool>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -42,10 +40,8 @@ impl std::fmt::Debug for Watch {
 /// What the watch saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// Something is there to be read.
+    /// Something was there to be read; what was read since may have been all of it.
     Something,
-    /// Something was there; what was read since may have been all of it.
-    Perhaps,
     /// The socket is of no use any more.
     Failure,
 }
@@ -55,13 +51,12 @@ impl Watch {
     pub(super) fn new(socket: Rc<Socket>) -> Watch {
         let state = Rc::new(Cell::new(State::Resting));
         let operation = Box::pin(poll_again_and_again(socket, Rc::clone(&state)));
-        Watch { state, operation: RefCell::new(operation), stale: Cell::new(false) }
+        Watch { state, operation: RefCell::new(operation) }
     }
 
     /// Looks whether it has fired, and arms it if it is not armed.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Seen> {
         if self.state.get() == State::Resting {
-            self.stale.set(false);
             self.state.set(State::Armed);
         }
         // It has no end, only states.
@@ -71,15 +66,9 @@ impl Watch {
             State::Failed => Poll::Ready(Seen::Failure),
             State::Fired => {
                 self.state.set(State::Resting);
-                let stale = self.stale.get();
-                Poll::Ready(if stale { Seen::Perhaps } else { Seen::Something })
+                Poll::Ready(Seen::Something)
             }
         }
-    }
-
-    /// Notes that bytes were read past it.
-    pub(super) fn note_read(&self) {
-        self.stale.set(true);
     }
 }
 

@@ -166,6 +166,45 @@ async fn surplus_bytes_after_a_reply_never_reach_a_client() {
     }
 }
 
+#[tokio::test]
+async fn large_bodies_arrive_whole_one_after_another_whatever_their_sizes() {
+    let script = Script::always(ok_json("{}")).await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = proxy.client().await;
+    // Some take the memory of one before, some are more than the kernel takes at once, or than is set aside at first.
+    let sizes = [100_000, 99_000, 100_500, 2_000_000, 1_900_000, 9_000_000, 40_000, 100_000];
+    for (turn, size) in sizes.into_iter().enumerate() {
+        let body = chat(&format!("turn {turn} {}", "abc ".repeat(size / 4))).to_string();
+        client.post_with("/v1/chat/completions", "", body.as_bytes()).await;
+        assert_eq!(client.reply().await.status, 200);
+        let request = script.requests().pop().expect("a request");
+        assert!(body_of(&request) == body.as_bytes(), "the body of turn {turn} was changed");
+        assert!(head_of(&request).starts_with("POST /v1/chat/completions HTTP/1.1\r\n"));
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_comes_in_pieces_arrives_whole() {
+    let script = Script::always(ok_json("{}")).await;
+    let proxy = Proxy::start(&[script.url()], "");
+    let mut client = proxy.client().await;
+    for size in [100_000, 98_000, 300_000] {
+        let body = chat(&"abc ".repeat(size / 4)).to_string();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        client.send(head.as_bytes()).await;
+        for piece in body.as_bytes().chunks(30_011) {
+            client.send(piece).await;
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(client.reply().await.status, 200);
+        let request = script.requests().pop().expect("a request");
+        assert!(body_of(&request) == body.as_bytes(), "a body was changed");
+    }
+}
+
 /// The 874 recorded bodies, if they are here.
 fn recorded_bodies() -> Option<Vec<(String, Vec<u8>)>> {
     let file =
