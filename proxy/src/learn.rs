@@ -25,7 +25,9 @@ use crate::access_log::AccessLog;
 use crate::clock::{self, Micros, Wall};
 use crate::explain::Explained;
 use crate::insight::{IndexFigures, Insight};
-use crate::limits::{LEARN_BATCH_MAX, LEARN_CHORES_MS, LEARN_PAUSE_MAX_MS, LEARN_PAUSE_MIN_MS};
+use crate::limits::{
+    LEARN_BATCH_FEW, LEARN_BATCH_MAX, LEARN_CHORES_MS, LEARN_PAUSE_MAX_MS, LEARN_PAUSE_MIN_MS,
+};
 use crate::pages;
 use crate::published::{Learned, Published, Routes};
 use crate::record::{Note, Record};
@@ -125,7 +127,9 @@ impl Learner {
             }
             pause_ms = match taken {
                 LEARN_BATCH_MAX.. => continue,
-                0 if !self.writer.is_behind() => (pause_ms * 2).min(LEARN_PAUSE_MAX_MS),
+                0..LEARN_BATCH_FEW if !self.writer.is_behind() => {
+                    (pause_ms * 2).min(LEARN_PAUSE_MAX_MS)
+                }
                 _ => LEARN_PAUSE_MIN_MS,
             };
             if !last {
