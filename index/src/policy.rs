@@ -18,8 +18,7 @@ pub struct LoadView {
     pub uncached_tokens: u64,
     /// Conversations that live there.
     pub conversations: u32,
-    /// The same, each counted the less the longer it has been silent: 1 when it just spoke. Zero in a decision about a
-    /// conversation that has a home, where it is not read.
+    /// The same, each counted the less the longer it has been silent: 1 when it just spoke.
     pub due: f32,
     /// Requests waiting inside the engine, as reported.
     pub queue_depth: u32,

@@ -152,10 +152,7 @@ impl Survey {
     }
 
     fn admit(&mut self, id: BackendId, backend: &Backend, ask: &Ask<'_>) {
-        let due = match self.home {
-            Some(_) => 0.0,
-            None => backend.load.conversations_due(ask.now, self.gap_ms),
-        };
+        let due = backend.load.conversations_due(ask.now, self.gap_ms);
         let view = LoadView { due, ..load_view(id, backend, self.overlaps.depth(id), ask.now) };
         self.candidates.push(view);
     }

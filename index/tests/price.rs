@@ -103,6 +103,36 @@ fn a_home_costs_next_to_nothing_where_nobody_waits_or_nobody_comes_back() {
     assert_eq!(home_prices(&mut *after_turns(4), 0.9, true), [0.0; 3], "it has a home");
 }
 
+/// What three backends are charged beside the price of recomputation, of which none, one and two conversations are expected
+/// to come back to, where `share` of the fleet was busy all along and is `now`.
+fn crowd_prices(turns: usize, share: f64, now: f64) -> [f64; 3] {
+    let candidates = [0_u8, 1, 2].map(|n| LoadView { due: n.into(), ..load(0) });
+    let mut policy = PolicyKind::DEFAULT.build();
+    for _ in 0..40 {
+        term(&mut *policy, "crowd", share, true, &candidates);
+        policy.placed(BackendId(0), 800.0, false);
+        (0..turns).for_each(|_| policy.placed(BackendId(0), 800.0, true));
+    }
+    term(&mut *policy, "crowd", now, true, &candidates).try_into().unwrap()
+}
+
+#[test]
+fn long_work_is_dearer_where_more_conversations_come_back_and_cheaper_where_fewer_do() {
+    let [few, mean, many] = crowd_prices(3, 0.5, 0.5);
+    // Three quarters of the work follows, and a quarter of 0.3 of the delay is charged.
+    let expected = 800.0 * 0.75 * 0.25 * 0.3;
+    assert!((many / expected - 1.0).abs() < 0.05, "{many}, not {expected}");
+    assert_eq!((few, mean), (-many, 0.0));
+    assert!(crowd_prices(3, 0.8, 0.8)[2] > 3.0 * many, "a busier fleet");
+    assert!((crowd_prices(3, 0.5, 0.99)[2] / many - 1.0).abs() < 0.01, "a burst changes nothing");
+}
+
+#[test]
+fn crowds_are_no_matter_where_nobody_comes_back_or_nobody_waits() {
+    assert_eq!(crowd_prices(0, 0.9, 0.9), [0.0; 3], "single requests");
+    assert_eq!(crowd_prices(3, 0.0, 0.9), [0.0; 3], "an idle fleet");
+}
+
 #[test]
 fn recomputation_is_dearer_the_busier_the_fleet_the_longer_the_queue_and_the_request() {
     assert_eq!(recompute_price(0.0, 8_000, 800.0), 1.0, "an idle fleet delays nobody");

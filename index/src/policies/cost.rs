@@ -3,8 +3,9 @@
 //! events, and it is decided per candidate: no fleet-wide switch turns affinity off.
 //!
 //! ```text
-//! cost(b) = pending(b) + a * u(b) - (a - 1) * min(u(b), max(0, T - o(b))) + c * f(b) + h(b)
+//! cost(b) = pending(b) + a * u(b) - (a - 1) * min(u(b), max(0, T - o(b))) + c * f(b) + h(b) + e(b)
 //! a(b)    = 1 + min(A - 1, D * s / (1 - s) * pending(b) / m) + min(4 * (A - 1), D * s / (1 - s) * u(b) / m)
+//! e(b)    = E * w * (r(b) / mean r - 1) * u(b) * min(4 * (A - 1), D * z / (1 - z) * u(b) / m)
 //! h(b)    = g * k(b) + F * (1 / (1 - l(b))^2 - 1) / 2        l(b) = s * w * r(b) / mean r
 //!
 //! pending  uncached prompt tokens routed to b, less what it has prefilled of them by now
@@ -13,6 +14,8 @@
 //! m        tokens to prefill of a mean request: how many requests come while so much work is done
 //! T        tokens in template blocks (16 or more distinct branches below): worth a copy on many backends, charged at 1
 //! f        requests there, c tokens each
+//! z        the mean of s over some hundred requests: how busy the fleet is but for the moment
+//! e        what b's own conversations are delayed by u more than those of others would be
 //! h        what making b its home costs; only a conversation that has none yet is charged it
 //! F        tokens to prefill that a conversation brings after its first request, on average
 //! w        share of the fleet's prefill work that follow-ups bring: what is bound to a home and cannot be moved
@@ -38,6 +41,13 @@
 //! conversation is work for as long as it lives: F tokens of it. Everything in it is learned, so it adjusts itself:
 //! where conversations rarely go on, F and w are small and a new one follows the cache; where they have dozens of turns, a
 //! shared prompt of some thousand tokens saved once does not outweigh a crowded home for life.
+//!
+//! Why this crowd term. `a` knows how busy the fleet is, not who is: where a prompt is cached nowhere, it is the same
+//! everywhere and decides nothing. Yet whom long work delays are the conversations that live beside it, and they come back
+//! to some backends more often than to others, so more is charged there and less elsewhere. It gathers long prompts where
+//! few come back, and spares the others: where caches are too small for all, some conversations are computed again and
+//! again so that most need not be. The load is averaged over time, because a burst is over before anybody it would delay
+//! comes back. Only a part is charged: prompts gathered in one place wait for one another.
 
 use crate::{BackendId, LoadView, Policy, Score, View};
 
@@ -48,13 +58,24 @@ pub(super) struct Cost {
     request_tokens: f64,
     conversation_tokens: f64,
     mean: Mean,
+    /// How much of the fleet has prefill pending.
+    share: Mean,
+    /// The same, as of the decision being made.
+    share_now: f64,
     work: Work,
+    /// What a token is charged for each of its request, at the mean share.
+    delay_price: f64,
+    /// The part of that which a backend's own conversations suffer.
+    bound: f64,
     /// The mean over the candidates of conversations living there, the silent ones discounted.
     due_mean: f64,
 }
 
 /// `D`: the part of the delay a single queue would suffer that is charged.
 const DELAY: f64 = 0.3;
+
+/// `E`: the part of the delay of a backend's own conversations that is charged.
+const CROWD: f64 = 0.25;
 
 /// How many times the queue's bound is the bound of the request's own length.
 const OWN_BOUND: f64 = 4.0;
@@ -64,18 +85,45 @@ const SHARE_MAX: f64 = 0.95;
 
 impl Cost {
     pub(super) fn new(recompute_max: f64, request_tokens: f64, conversation_tokens: f64) -> Self {
-        let (mean, work) = (Mean::default(), Work::default());
-        Self { recompute_max, request_tokens, conversation_tokens, mean, work, due_mean: 0.0 }
+        Self {
+            recompute_max,
+            request_tokens,
+            conversation_tokens,
+            mean: Mean::default(),
+            share: Mean::default(),
+            share_now: 0.0,
+            work: Work::default(),
+            delay_price: 0.0,
+            bound: 0.0,
+            due_mean: 0.0,
+        }
+    }
+
+    /// What a token is charged for each that it is computed behind or with, where so much of the fleet is busy.
+    fn delay_price(&self, view: &View<'_>, share: f64) -> f64 {
+        let share = share.min(SHARE_MAX);
+        let busy = share / (1.0 - share);
+        DELAY * busy / self.mean.or(view.ask.prompt_tokens as f64).max(1.0)
     }
 
     /// The price of one token to be prefilled.
     fn recompute(&self, view: &View<'_>, candidate: &LoadView, uncached: f64) -> f64 {
-        let share = view.pending_share.min(SHARE_MAX);
-        let busy = share / (1.0 - share);
-        let per_token = DELAY * busy / self.mean.or(view.ask.prompt_tokens as f64).max(1.0);
+        let per_token = self.delay_price(view, view.pending_share);
         let most = self.recompute_max - 1.0;
         let queue = (per_token * candidate.uncached_tokens as f64).min(most);
         1.0 + queue + (per_token * uncached).min(OWN_BOUND * most)
+    }
+
+    /// What the candidate's own conversations are delayed by, more or less than those of others.
+    fn crowd(&self, candidate: &LoadView, uncached: f64) -> f64 {
+        let most = OWN_BOUND * (self.recompute_max - 1.0);
+        let delay = uncached * (self.delay_price * uncached).min(most);
+        self.bound * (self.due(candidate, 1.0) - 1.0) * delay
+    }
+
+    /// Conversations expected at the candidate, of the mean; `unknown` while none are anywhere.
+    fn due(&self, candidate: &LoadView, unknown: f64) -> f64 {
+        if self.due_mean > 0.0 { f64::from(candidate.due) / self.due_mean } else { unknown }
     }
 
     /// The price of making the candidate the home of a conversation that has none.
@@ -83,9 +131,8 @@ impl Cost {
         if view.follows {
             return 0.0;
         }
-        let due = if self.due_mean > 0.0 { f64::from(candidate.due) / self.due_mean } else { 0.0 };
         let bound = view.pending_share * self.work.bound_share();
-        let load = (bound * due).min(SHARE_MAX);
+        let load = (bound * self.due(candidate, 0.0)).min(SHARE_MAX);
         let delay = ((1.0 - load).powi(-2) - 1.0) / 2.0;
         let crowd = self.conversation_tokens * f64::from(candidate.conversations);
         crowd + self.work.to_come() * delay
@@ -100,6 +147,9 @@ impl Policy for Cost {
     fn prepare(&mut self, view: &View<'_>) {
         let due: f64 = view.candidates.iter().map(|candidate| f64::from(candidate.due)).sum();
         self.due_mean = due / view.candidates.len().max(1) as f64;
+        self.share_now = view.pending_share;
+        self.bound = CROWD * self.work.bound_share();
+        self.delay_price = self.delay_price(view, self.share.or(view.pending_share));
     }
 
     fn score(&mut self, view: &View<'_>, candidate: &LoadView) -> Score {
@@ -113,8 +163,9 @@ impl Policy for Cost {
             -(a - 1.0) * uncached.min(view.ask.tokens(template)),
             self.request_tokens * f64::from(busy),
             self.home(view, candidate),
+            self.crowd(candidate, uncached),
         ];
-        Score::sum(&["pending", "own", "template", "requests", "home"], &terms)
+        Score::sum(&["pending", "own", "template", "requests", "home", "crowd"], &terms)
     }
 
     fn keeps_home(&self) -> bool {
@@ -127,6 +178,7 @@ impl Policy for Cost {
 
     fn placed(&mut self, _id: BackendId, uncached_tokens: f64, follows: bool) {
         self.mean.add(uncached_tokens);
+        self.share.add(self.share_now);
         self.work.add(uncached_tokens, follows);
     }
 }
