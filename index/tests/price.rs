@@ -119,8 +119,8 @@ fn crowd_prices(turns: usize, share: f64, now: f64) -> [f64; 3] {
 #[test]
 fn long_work_is_dearer_where_more_conversations_come_back_and_cheaper_where_fewer_do() {
     let [few, mean, many] = crowd_prices(3, 0.5, 0.5);
-    // Three quarters of the work follows, and a quarter of 0.3 of the delay is charged.
-    let expected = 800.0 * 0.75 * 0.25 * 0.3;
+    // Three quarters of the work follows, so 0.1 + 0.25 * 0.75 of the delay is priced and 0.7 / 2^4 of that is charged.
+    let expected = 800.0 * 0.75 * 0.2875 * 0.7 / 16.0;
     assert!((many / expected - 1.0).abs() < 0.05, "{many}, not {expected}");
     assert_eq!((few, mean), (-many, 0.0));
     assert!(crowd_prices(3, 0.8, 0.8)[2] > 3.0 * many, "a busier fleet");

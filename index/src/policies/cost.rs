@@ -6,7 +6,7 @@
 //! cost(b) = pending(b) + a * u(b) - (a - 1) * min(u(b), max(0, T - o(b))) + c * f(b) + h(b) + e(b)
 //! a(b)    = 1 + min(A - 1, d * s / (1 - s) * pending(b) / m) + min(4 * (A - 1), d * s / (1 - s) * u(b) / m)
 //! d       = D + B * w
-//! e(b)    = E * w * (r(b) / mean r - 1) * u(b) * min(4 * (A - 1), d * z / (1 - z) * u(b) / m)
+//! e(b)    = E * z^4 * w * (r(b) / mean r - 1) * u(b) * min(4 * (A - 1), d * z / (1 - z) * u(b) / m)
 //! h(b)    = g * k(b) + F * (1 / (1 - l(b))^2 - 1) / 2        l(b) = s * w * r(b) / mean r
 //!
 //! pending  uncached prompt tokens routed to b, less what it has prefilled of them by now
@@ -49,7 +49,8 @@
 //! to some backends more often than to others, so more is charged there and less elsewhere. It gathers long prompts where
 //! few come back, and spares the others: where caches are too small for all, some conversations are computed again and
 //! again so that most need not be. The load is averaged over time, because a burst is over before anybody it would delay
-//! comes back. Only a part is charged: prompts gathered in one place wait for one another.
+//! comes back. Only a part is charged, since prompts gathered in one place wait for one another, and the smaller a part the more
+//! room there is, in which those who come back find the long prompt done.
 
 use crate::{BackendId, LoadView, Policy, Score, View};
 
@@ -79,8 +80,8 @@ const DELAY: f64 = 0.1;
 /// `B`: how much more of it is charged where nobody can.
 const DELAY_BOUND: f64 = 0.25;
 
-/// `E`: the part of the delay of a backend's own conversations that is charged.
-const CROWD: f64 = 0.25;
+/// `E`: the part of the delay of a backend's own conversations that is charged where the whole fleet is busy.
+const CROWD: f64 = 0.7;
 
 /// How many times the queue's bound is the bound of the request's own length.
 const OWN_BOUND: f64 = 4.0;
@@ -154,8 +155,9 @@ impl Policy for Cost {
         let due: f64 = view.candidates.iter().map(|candidate| f64::from(candidate.due)).sum();
         self.due_mean = due / view.candidates.len().max(1) as f64;
         self.share_now = view.pending_share;
-        self.bound = CROWD * self.work.bound_share();
-        self.delay_price = self.delay_price(view, self.share.or(view.pending_share));
+        let share = self.share.or(view.pending_share);
+        self.bound = CROWD * share.powi(4) * self.work.bound_share();
+        self.delay_price = self.delay_price(view, share);
     }
 
     fn score(&mut self, view: &View<'_>, candidate: &LoadView) -> Score {
