@@ -6,9 +6,9 @@ mod account;
 mod capacity;
 mod check;
 mod edit;
+mod handover;
 mod learn;
 mod ledger;
-mod legacy;
 mod links;
 mod purge;
 mod reuse;
@@ -16,7 +16,7 @@ mod slab;
 mod steps;
 
 pub use account::Lost;
-pub use legacy::Telling;
+pub use handover::Telling;
 
 use std::collections::VecDeque;
 

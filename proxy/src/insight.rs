@@ -17,7 +17,7 @@ use crate::learn::tally::Tally;
 use crate::limits::ERROR_BYTES_MAX;
 use crate::operator::Switch;
 use crate::published::Published;
-use crate::takeover::legacy::Inherited;
+use crate::takeover::handover::Inherited;
 
 /// All of it, made once a process.
 #[derive(Debug)]

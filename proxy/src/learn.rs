@@ -26,13 +26,13 @@ use crate::clock::{self, Micros, Wall};
 use crate::explain::Explained;
 use crate::insight::{Errand, IndexFigures, Insight};
 use crate::limits::{
-    LEARN_BATCH_FEW, LEARN_BATCH_MAX, LEARN_CHORES_MS, LEARN_PAUSE_MAX_MS, LEARN_PAUSE_MIN_MS,
-    TAKEOVER_LEGACY_MS,
+    HANDOVER_MS, LEARN_BATCH_FEW, LEARN_BATCH_MAX, LEARN_CHORES_MS, LEARN_PAUSE_MAX_MS,
+    LEARN_PAUSE_MIN_MS,
 };
 use crate::pages;
 use crate::published::{Learned, Published, Routes};
 use crate::record::{Note, Record};
-use crate::takeover::legacy::{self, Inherited};
+use crate::takeover::handover::{self, Inherited};
 use arc_swap::{ArcSwap, Cache};
 use counting::Counting;
 use evidence::{Lesson, Scale};
@@ -56,7 +56,7 @@ impl Handle {
         let (done, waiting) = mpsc::sync_channel(1);
         self.insight.send(Errand::TakeIn(told, done));
         self.thread.thread().unpark();
-        waiting.recv_timeout(Duration::from_millis(TAKEOVER_LEGACY_MS)).ok().flatten()
+        waiting.recv_timeout(Duration::from_millis(HANDOVER_MS)).ok().flatten()
     }
 
     /// Takes in what is still queued, writes the last log lines and ends. Call it when no shard runs.
@@ -199,10 +199,10 @@ impl Learner {
         let now = clock::now().millis();
         match errand {
             Errand::Tell(to) => {
-                let _ = to.send(legacy::write(self.shared, &self.writer, now));
+                let _ = to.send(handover::write(self.shared, &self.writer, now));
             }
             Errand::TakeIn(bytes, to) => {
-                let inherited = legacy::take_in(&bytes, self.shared, &mut self.writer, now);
+                let inherited = handover::take_in(&bytes, self.shared, &mut self.writer, now);
                 self.publish(now);
                 let _ = to.send(inherited);
             }

@@ -309,23 +309,21 @@ pub const TAKEOVER_WORD_MS: u64 = 5_000;
 pub const TAKEOVER_READY_MS: u64 = 60_000;
 /// Prompts of which a successor is told who holds them, the most recently used ones: as many conversations as a large
 /// fleet keeps warm, in a fraction of a second of the learn thread's time.
-pub const TAKEOVER_LEGACY_PATHS_MAX: usize = 64 * 1024;
+pub const HANDOVER_PATHS_MAX: usize = 64 * 1024;
 /// Blocks of all of them together, what they share counted each time: 4 bytes each, so 32 MiB at most.
-pub const TAKEOVER_LEGACY_BLOCKS_MAX: u64 = 8 * 1024 * 1024;
+pub const HANDOVER_BLOCKS_MAX: u64 = 8 * 1024 * 1024;
 /// Conversations of which it is told the home, 12 bytes each.
-pub const TAKEOVER_LEGACY_HOMES_MAX: usize = 1024 * 1024;
+pub const HANDOVER_HOMES_MAX: usize = 1024 * 1024;
 /// Bytes it is told in all: those, 14 a prompt, and the backends' names.
-pub const TAKEOVER_LEGACY_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub const HANDOVER_BYTES_MAX: usize = 64 * 1024 * 1024;
 const _: () = assert!(
-    TAKEOVER_LEGACY_BLOCKS_MAX as usize * 4
-        + TAKEOVER_LEGACY_PATHS_MAX * 14
-        + TAKEOVER_LEGACY_HOMES_MAX * 12
-        < TAKEOVER_LEGACY_BYTES_MAX
+    HANDOVER_BLOCKS_MAX as usize * 4 + HANDOVER_PATHS_MAX * 14 + HANDOVER_HOMES_MAX * 12
+        < HANDOVER_BYTES_MAX
 );
 /// How long the learn thread may take to tell it, or to take it in, ms. Below [`TAKEOVER_WORD_MS`], which the successor
 /// waits for each piece.
-pub const TAKEOVER_LEGACY_MS: u64 = 4_000;
-const _: () = assert!(TAKEOVER_LEGACY_MS < TAKEOVER_WORD_MS);
+pub const HANDOVER_MS: u64 = 4_000;
+const _: () = assert!(HANDOVER_MS < TAKEOVER_WORD_MS);
 /// Callers at the takeover socket at once; all but one are refused anyway.
 pub const TAKEOVER_CALLERS_MAX: usize = 4;
 

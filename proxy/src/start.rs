@@ -19,7 +19,7 @@ use crate::notify::Notify;
 use crate::pins::Pins;
 use crate::published::{Parts, Phase, Published, Sockets, Upstream};
 use crate::rehearse::Rehearsal;
-use crate::takeover::legacy::Inherited;
+use crate::takeover::handover::Inherited;
 use crate::takeover::{Door, Taking};
 use crate::{clock, control, learn, notify, shard};
 
@@ -202,7 +202,7 @@ fn inherit(
         journal.note(Level::Info, None, "what the process before knows is of no use here");
         return Ok(());
     }
-    let told = taking.legacy().map_err(|e| StartError::new("hear what is known", e))?;
+    let told = taking.handover().map_err(|e| StartError::new("hear what is known", e))?;
     let said = match learn.inherit(told) {
         Some(Inherited { paths, homes }) => {
             format!("took over what is known: {paths} prompts, {homes} conversations")

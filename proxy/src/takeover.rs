@@ -7,7 +7,7 @@
 //! Nothing here is reachable from the network, and no byte of what was said is handed over.
 
 mod door;
-pub(crate) mod legacy;
+pub(crate) mod handover;
 mod offer;
 mod taking;
 
@@ -20,7 +20,7 @@ use std::io;
 /// What a successor says first. The number changes with the words.
 pub(crate) const HELLO: &[u8] = b"shearwater takeover 2\n";
 /// What it says if it asks for what the running process knows: its length in eight bytes, least first, and the bytes.
-pub(crate) const LEGACY: &[u8] = b"legacy\n";
+pub(crate) const HANDOVER: &[u8] = b"handover\n";
 /// What it says once it accepts connections.
 pub(crate) const READY: &[u8] = b"ready\n";
 /// What it is then answered: from now on the sockets are its own.

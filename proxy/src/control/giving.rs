@@ -19,12 +19,12 @@ use tokio::time::timeout;
 use super::lifecycle::Stage;
 use crate::insight::{Errand, Insight};
 use crate::limits::{
-    ACCEPT_PAUSE_MS, TAKEOVER_CALLERS_MAX, TAKEOVER_LEGACY_BYTES_MAX, TAKEOVER_LEGACY_MS,
-    TAKEOVER_READY_MS, TAKEOVER_WORD_BYTES_MAX, TAKEOVER_WORD_MS,
+    ACCEPT_PAUSE_MS, HANDOVER_BYTES_MAX, HANDOVER_MS, TAKEOVER_CALLERS_MAX, TAKEOVER_READY_MS,
+    TAKEOVER_WORD_BYTES_MAX, TAKEOVER_WORD_MS,
 };
 use crate::notify::Notify;
 use crate::published::{Phase, Published, Sockets};
-use crate::takeover::{GO, HELLO, LEGACY, NO, Offer, READY, may};
+use crate::takeover::{GO, HANDOVER, HELLO, NO, Offer, READY, may};
 
 /// What is given, and to whom one listens for it.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl Giving {
         let sending = stream.async_io(Interest::WRITABLE, || self.offer.send(&*stream));
         timeout(Duration::from_millis(TAKEOVER_WORD_MS), sending).await??;
         let mut said = word(stream, TAKEOVER_READY_MS).await?;
-        if said == LEGACY {
+        if said == HANDOVER {
             self.tell(stream).await?;
             said = word(stream, TAKEOVER_READY_MS).await?;
         }
@@ -153,9 +153,9 @@ impl Giving {
     async fn tell(&self, stream: &mut UnixStream) -> io::Result<()> {
         let (ask, asked) = oneshot::channel();
         self.insight.send(Errand::Tell(ask));
-        let told = timeout(Duration::from_millis(TAKEOVER_LEGACY_MS), asked).await;
+        let told = timeout(Duration::from_millis(HANDOVER_MS), asked).await;
         let mut known = told.ok().and_then(Result::ok).unwrap_or_default();
-        if known.len() > TAKEOVER_LEGACY_BYTES_MAX {
+        if known.len() > HANDOVER_BYTES_MAX {
             known = Vec::new();
         }
         let telling = async {

@@ -14,7 +14,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use super::{NO, legacy, refusal};
+use super::{NO, handover, refusal};
 use crate::limits::{TAKEOVER_OFFER_BYTES_MAX, TAKEOVER_SOCKETS_MAX};
 use crate::notify::Settings;
 
@@ -129,7 +129,7 @@ impl Offer {
             text.push_str(&format!("watchdog_us {us}\n"));
         }
         if let Some(key) = self.key {
-            text.push_str(&format!("legacy {} {:016x}\n", legacy::VERSION, key.reveal()));
+            text.push_str(&format!("handover {} {:016x}\n", handover::VERSION, key.reveal()));
         }
         text.push_str("end\n");
         text
@@ -144,7 +144,7 @@ impl Offer {
             let (word, value) = line.split_once(' ')?;
             match word {
                 "notify" => offer.notify.socket = Some(value.to_owned()),
-                "legacy" => offer.key = key_of_this_version(value)?,
+                "handover" => offer.key = key_of_this_version(value)?,
                 "watchdog_us" => offer.notify.watchdog_us = Some(value.parse().ok()?),
                 _ => {
                     let role = Role::ALL.into_iter().find(|role| role.name() == word)?;
@@ -165,7 +165,7 @@ impl Offer {
 fn key_of_this_version(value: &str) -> Option<Option<FingerprintKey>> {
     let (version, key) = value.split_once(' ')?;
     let key = u64::from_str_radix(key, 16).ok().map(FingerprintKey::new)?;
-    Some((version.parse() == Ok(legacy::VERSION)).then_some(key))
+    Some((version.parse() == Ok(handover::VERSION)).then_some(key))
 }
 
 #[cfg(test)]
@@ -218,11 +218,11 @@ mod tests {
     #[test]
     fn what_is_known_in_words_of_another_version_is_not_asked_for() {
         let read = |line: &str| Offer::read(format!("{line}\nend\n").as_bytes(), vec![]);
-        let ours = read(&format!("legacy {} 0f", legacy::VERSION)).unwrap();
+        let ours = read(&format!("handover {} 0f", handover::VERSION)).unwrap();
         assert!(ours.key == Some(FingerprintKey::new(15)));
-        let theirs = read(&format!("legacy {} 0f", legacy::VERSION + 1)).unwrap();
+        let theirs = read(&format!("handover {} 0f", handover::VERSION + 1)).unwrap();
         assert!(theirs.key.is_none());
-        assert!(read("legacy 1").is_none() && read("legacy 1 x").is_none());
+        assert!(read("handover 1").is_none() && read("handover 1 x").is_none());
     }
 
     #[test]

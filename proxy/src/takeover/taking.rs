@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use config::FingerprintKey;
 
-use super::{GO, HELLO, LEGACY, Offer, READY, Role, may, refusal};
-use crate::limits::{TAKEOVER_LEGACY_BYTES_MAX, TAKEOVER_WORD_BYTES_MAX, TAKEOVER_WORD_MS};
+use super::{GO, HANDOVER, HELLO, Offer, READY, Role, may, refusal};
+use crate::limits::{HANDOVER_BYTES_MAX, TAKEOVER_WORD_BYTES_MAX, TAKEOVER_WORD_MS};
 use crate::notify::Settings;
 
 /// A takeover under way. Dropping it before it is done leaves the running process as it was.
@@ -59,17 +59,17 @@ impl Taking {
     ///
     /// # Errors
     /// When it breaks off in the middle: then neither side knows what the other says next.
-    pub(crate) fn legacy(&mut self) -> io::Result<Vec<u8>> {
-        self.stream.write_all(LEGACY)?;
+    pub(crate) fn handover(&mut self) -> io::Result<Vec<u8>> {
+        self.stream.write_all(HANDOVER)?;
         let mut length = [0_u8; 8];
         self.stream.read_exact(&mut length)?;
         let length = usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX);
-        if length > TAKEOVER_LEGACY_BYTES_MAX {
+        if length > HANDOVER_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it knows too much"));
         }
-        let mut legacy = vec![0; length];
-        self.stream.read_exact(&mut legacy)?;
-        Ok(legacy)
+        let mut handover = vec![0; length];
+        self.stream.read_exact(&mut handover)?;
+        Ok(handover)
     }
 
     /// Says that connections are accepted here. From `Ok` on the sockets are this process's own.

@@ -9,7 +9,6 @@ mod draining;
 mod evidence;
 mod figures;
 mod full;
-mod heirs;
 mod left_behind;
 mod notified;
 mod operators;
@@ -19,6 +18,7 @@ mod said;
 mod secrets;
 mod sessions;
 mod spelling;
+mod successors;
 mod takeover;
 mod wedged;
 

@@ -21,12 +21,16 @@ fn store(writer: &mut IndexWriter, backend: u16, blocks: &[SequenceHash], at: u6
     writer.apply(Observation::Stored { backend, blocks, at: Millis(at) });
 }
 
-fn heir(writer: &IndexWriter, most: Telling, config: IndexConfig) -> (IndexWriter, IndexHandle) {
-    let (mut heir, handle) = index(config);
-    writer.tell(most, |backend, blocks, at| heir.inherit(backend, blocks, at));
-    heir.publish(Millis(0));
-    heir.check_invariants().unwrap();
-    (heir, handle)
+fn successor(
+    writer: &IndexWriter,
+    most: Telling,
+    config: IndexConfig,
+) -> (IndexWriter, IndexHandle) {
+    let (mut successor, handle) = index(config);
+    writer.tell(most, |backend, blocks, at| successor.inherit(backend, blocks, at));
+    successor.publish(Millis(0));
+    successor.check_invariants().unwrap();
+    (successor, handle)
 }
 
 fn depths(handle: &IndexHandle, blocks: &[SequenceHash]) -> [u32; 4] {
@@ -36,7 +40,7 @@ fn depths(handle: &IndexHandle, blocks: &[SequenceHash]) -> [u32; 4] {
 }
 
 #[test]
-fn an_heir_believes_what_it_was_told_of_every_prompt() {
+fn a_successor_believes_what_it_was_told_of_every_prompt() {
     for seed in 0..20 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let (mut writer, handle) = index(IndexConfig::default());
@@ -49,10 +53,10 @@ fn an_heir_believes_what_it_was_told_of_every_prompt() {
         }
         writer.apply(Observation::Cleared { backend: BackendId(3) });
         writer.publish(Millis(20_000));
-        let (_, heirs) = heir(&writer, ALL, IndexConfig::default());
+        let (_, successors) = successor(&writer, ALL, IndexConfig::default());
         for prompt in &prompts {
-            assert_eq!(depths(&heirs, prompt), depths(&handle, prompt), "seed {seed}");
-            assert_eq!(depths(&heirs, prompt)[3], 0, "what was cleared is not told");
+            assert_eq!(depths(&successors, prompt), depths(&handle, prompt), "seed {seed}");
+            assert_eq!(depths(&successors, prompt)[3], 0, "what was cleared is not told");
         }
     }
 }
@@ -67,14 +71,14 @@ fn of_too_much_what_was_used_last_is_told_and_in_its_order() {
     // Used again: now the last of all.
     store(&mut writer, 0, &prompts[0], 20_000);
     for most in [Telling { paths_max: 3, ..ALL }, Telling { blocks_max: 39, ..ALL }] {
-        let (_, heirs) = heir(&writer, most, IndexConfig::default());
-        let known = |at: &usize| depths(&heirs, &prompts[*at]) != [0; 4];
+        let (_, successors) = successor(&writer, most, IndexConfig::default());
+        let known = |at: &usize| depths(&successors, &prompts[*at]) != [0; 4];
         assert_eq!((0..10).filter(known).collect::<Vec<_>>(), [0, 8, 9]);
     }
-    // An heir with less room forgets what was used first.
+    // A successor with less room forgets what was used first.
     let small = IndexConfig { backend_blocks_max: 20, ..IndexConfig::default() };
-    let (_, heirs) = heir(&writer, ALL, small);
-    let known = |at: &usize| depths(&heirs, &prompts[*at]) != [0; 4];
+    let (_, successors) = successor(&writer, ALL, small);
+    let known = |at: &usize| depths(&successors, &prompts[*at]) != [0; 4];
     assert_eq!((0..10).filter(known).collect::<Vec<_>>(), [0, 7, 8, 9]);
 }
 
@@ -83,19 +87,19 @@ fn what_was_inherited_is_confirmed_and_corrected_as_if_it_had_been_stored_here()
     let (mut writer, _) = index(IndexConfig::default());
     let whole = prompt(1, 20, 1, 30);
     store(&mut writer, 1, &whole, 0);
-    let (mut heir, handle) = heir(&writer, ALL, IndexConfig::default());
+    let (mut successor, handle) = successor(&writer, ALL, IndexConfig::default());
     let longer = [&whole[..], &prompt(9, 0, 9, 5)[..]].concat();
-    store(&mut heir, 1, &longer, 5_000);
-    heir.publish(Millis(5_000));
+    store(&mut successor, 1, &longer, 5_000);
+    successor.publish(Millis(5_000));
     assert_eq!(depths(&handle, &longer), [0, 55, 0, 0]);
-    heir.apply(Observation::Reported {
+    successor.apply(Observation::Reported {
         backend: BackendId(1),
         blocks: whole.clone(),
         predicted_blocks: 50,
         cached_blocks: 20,
         at: Millis(6_000),
     });
-    heir.publish(Millis(6_000));
-    heir.check_invariants().unwrap();
+    successor.publish(Millis(6_000));
+    successor.check_invariants().unwrap();
     assert_eq!(depths(&handle, &whole), [0, 20, 0, 0]);
 }

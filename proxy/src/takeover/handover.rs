@@ -9,9 +9,7 @@ use std::collections::HashMap;
 
 use index::{BackendId, ConversationKey, IndexWriter, Millis, SequenceHash, Telling};
 
-use crate::limits::{
-    TAKEOVER_LEGACY_BLOCKS_MAX, TAKEOVER_LEGACY_HOMES_MAX, TAKEOVER_LEGACY_PATHS_MAX,
-};
+use crate::limits::{HANDOVER_BLOCKS_MAX, HANDOVER_HOMES_MAX, HANDOVER_PATHS_MAX};
 use crate::published::Published;
 use crate::start::backend_id;
 
@@ -39,7 +37,7 @@ pub(crate) fn write(shared: &Published, writer: &IndexWriter, now: Millis) -> Ve
     out.u64(affinity.capacity() as u64);
     let mut homes = Vec::new();
     affinity.each(now, |key, backend, age_s| {
-        if homes.len() < TAKEOVER_LEGACY_HOMES_MAX {
+        if homes.len() < HANDOVER_HOMES_MAX {
             homes.push((key, backend, age_s));
         }
     });
@@ -48,8 +46,7 @@ pub(crate) fn write(shared: &Published, writer: &IndexWriter, now: Millis) -> Ve
         out.u16(backend.0);
         out.u16(age_s);
     });
-    let most =
-        Telling { paths_max: TAKEOVER_LEGACY_PATHS_MAX, blocks_max: TAKEOVER_LEGACY_BLOCKS_MAX };
+    let most = Telling { paths_max: HANDOVER_PATHS_MAX, blocks_max: HANDOVER_BLOCKS_MAX };
     let mut before: Vec<SequenceHash> = Vec::new();
     writer.tell(most, |backend, blocks, at| {
         // Prompts used one after another often begin alike.
