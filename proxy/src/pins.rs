@@ -6,10 +6,10 @@
 //!
 //! A slot is busy from before it is named until its reply came whole; if its request ended otherwise it is doubted until
 //! the server, asked a while later, calls it idle. A request that names none (a stranger) may land in any slot that is
-//! idle: those are left alone from before it sets out until the server, asked once it has arrived, calls them idle. And
-//! none sets out while one that named a slot may still be on its way there.
+//! idle: those, and any that is left while it is under way, are left alone from before it sets out until the server, asked
+//! once it has arrived, calls them idle. And none sets out while one that named a slot may still be on its way there.
 //!
-//! One word a slot and four a server, shared by all shards; nobody waits for anybody. It holds no prompt and no key, only
+//! One word a slot and five a server, shared by all shards; nobody waits for anybody. It holds no prompt and no key, only
 //! a part of a hash. It presumes that nobody but this process sends requests to the server; others are noticed when the
 //! server is asked, half a second late on average.
 
@@ -31,6 +31,8 @@ pub struct Pins {
     starting: AtomicU64,
     /// Strangers that were not seen to be anywhere yet.
     coming: AtomicU64,
+    /// Strangers that ever set out.
+    strangers: AtomicU64,
     /// Strangers among them that ended badly on their way and may still arrive: how many (low 16 bits), and when the last
     /// of them did, ms.
     adrift: AtomicU64,
@@ -138,12 +140,15 @@ impl Pins {
         if self.slots.is_empty() {
             return Ok(None);
         }
+        // SeqCst: as in `count_in`. Read first: whoever is counted later is seen to have been when the slot is left.
+        let strangers = self.strangers.load(Ordering::SeqCst);
         let slot = if wish == Wish::Named { self.name(conversation) } else { None };
         if slot.is_none() && !self.set_out_strange() {
             return Err(NotYet);
         }
         let (begun, whole) = (Cell::new(false), Cell::new(false));
-        Ok(Some(SlotUse { pins: self, slot, several: wish == Wish::Several, begun, whole }))
+        let several = wish == Wish::Several;
+        Ok(Some(SlotUse { pins: self, slot, strangers, several, begun, whole }))
     }
 
     /// The server is about to be asked.
@@ -252,6 +257,7 @@ impl Pins {
             return false;
         }
         count_in(&self.coming);
+        count_in(&self.strangers);
         let now = clock::now().millis();
         for cell in &self.slots {
             let next = |word: u64| match Word(word).state() {
@@ -291,6 +297,8 @@ fn exchange(cell: &AtomicU64, old: Word, new: Word) -> bool {
 pub struct SlotUse<'p> {
     pins: &'p Pins,
     slot: Option<u32>,
+    /// Strangers that had set out before the slot was taken.
+    strangers: u64,
     several: bool,
     begun: Cell<bool>,
     whole: Cell<bool>,
@@ -328,8 +336,10 @@ impl SlotUse<'_> {
         // SeqCst: as in `count_in`.
         let moved = cell.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
         let left = moved.map_or(Word(0), |busy| Word(busy).moved(state, now));
-        // SeqCst: a stranger that comes later finds the slot and moves its word; one that came before is counted.
-        if self.whole.get() && self.pins.coming.load(Ordering::SeqCst) == 0 {
+        // SeqCst: a stranger that comes later finds the slot and moves its word; one that came before is counted. It may be
+        // seen to have begun before the end of ours is, and yet have begun here: then the server is asked.
+        let alone = self.pins.strangers.load(Ordering::SeqCst) == self.strangers;
+        if self.whole.get() && alone && self.pins.coming.load(Ordering::SeqCst) == 0 {
             exchange(cell, left, left.moved(State::Free, now));
         }
     }

@@ -303,10 +303,11 @@ fn the_last_of_a_pool_is_tried_before_a_long_pause_is_over_and_others_are_not() 
     };
     let admits = |id: BackendId| side.shared.fleet.backend(id).admits().ok();
     let seen = || side.report()["state"]["breaker"]["opened"].as_u64();
-    eventually("both are known", || {
+    eventually("both are known and up", || {
         let models = side.json("/admin/backends");
         let up = |at: usize| models["backends"][at]["kind"] == "openai";
-        (up(0) && up(1)).then_some(())
+        // What an engine is may be known before it is taken for healthy.
+        (up(0) && up(1) && admits(BackendId(0)).and(admits(BackendId(1))).is_some()).then_some(())
     });
     shut(BackendId(0));
     assert!(!side.shared.is_last_hope(BackendId(0)), "the other one serves");
