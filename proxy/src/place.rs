@@ -149,8 +149,13 @@ impl Excluded {
     }
 
     /// Its key was refused, and is likely no good.
-    pub fn is_a_strangers(&mut self) {
+    pub fn note_a_strangers(&mut self) {
         self.stranger = true;
+    }
+
+    /// Whether somebody refused its key who is to be believed.
+    pub fn is_a_strangers(&self) -> bool {
+        self.stranger
     }
 
     /// What to wait for, if those who are left are so full.

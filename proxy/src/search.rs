@@ -47,8 +47,6 @@ struct Search {
     failed: bool,
     /// Somebody said it was full.
     busy: bool,
-    /// The caller's key was refused, likely by mistake.
-    refusal_is_doubtful: bool,
     /// Somebody who might take it could not be asked.
     unheard: bool,
     /// The error of an engine that is the answer if nothing better comes.
@@ -82,7 +80,6 @@ impl Search {
             attempts: 0,
             failed: false,
             busy: false,
-            refusal_is_doubtful: false,
             unheard: false,
             last: None,
         }
@@ -107,7 +104,9 @@ impl Search {
         let all_say_so = nobody && !self.busy && !self.failed;
         let last = self.last.take().filter(|kept| match kept.class {
             ReplyClass::Broken => true,
-            ReplyClass::KeyRefused => all_say_so && !(self.refusal_is_doubtful && self.unheard),
+            ReplyClass::KeyRefused => {
+                all_say_so && (self.excluded.is_a_strangers() || !self.unheard)
+            }
             _ => all_say_so,
         });
         match last {
@@ -308,9 +307,8 @@ impl Exchange<'_> {
                 self.shard.stats.add(Count::KeysRefused, 1);
                 search.attempts += 1;
                 search.excluded.for_good(backend);
-                search.refusal_is_doubtful = self.refusal_is_doubtful(backend);
-                if !search.refusal_is_doubtful {
-                    search.excluded.is_a_strangers();
+                if !self.refusal_is_doubtful(backend) {
+                    search.excluded.note_a_strangers();
                 }
                 0
             }
