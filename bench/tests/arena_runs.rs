@@ -223,3 +223,37 @@ fn slower_and_smaller_engines_get_their_own_size() {
     let on = |engine| outcome.samples.iter().filter(move |sample| sample.engine == engine).count();
     assert!(on(0) > on(1), "the work that is pending shows who is slow");
 }
+
+/// One that shows how fast the engine is, then three long ones at once and a short one behind them.
+fn long_ones_and_a_short_one() -> Vec<Request> {
+    let request = |session: u64, at_s: f64, blocks: u64| Request {
+        at_s,
+        prompt_tokens: blocks * BLOCK_TOKENS,
+        output_tokens: 20,
+        blocks: (0..blocks).map(|place| (session + 1) << 20 | place).collect::<Arc<[u64]>>(),
+        session,
+    };
+    vec![
+        request(0, 0.0, 32),
+        request(1, 10.0, 32),
+        request(2, 10.1, 32),
+        request(3, 10.2, 32),
+        request(4, 10.3, 1),
+    ]
+}
+
+#[test]
+fn who_is_short_does_not_stand_behind_long_ones_that_wait_for_their_turn() {
+    let requests = long_ones_and_a_short_one();
+    let longest_s = 32.0 * BLOCK_TOKENS as f64 / EngineOptions::default().prefill_rate;
+    let short_s = |setup: &Setup| {
+        let outcome = setup.run(cost(), &requests);
+        assert_eq!(outcome.samples.len(), requests.len());
+        let short = outcome.samples.iter().find(|sample| sample.arrived_s == 10.3);
+        short.expect("the short one").ttft_s
+    };
+    let mut setup = Setup::new(1);
+    assert!(short_s(&setup) < longest_s, "{}", short_s(&setup));
+    setup.product.turn_wait_ms = 0;
+    assert!(short_s(&setup) > 2.0 * longest_s, "{}", short_s(&setup));
+}

@@ -41,6 +41,9 @@ const KV_TOKENS: Bound = Bound {
     why: "a smaller pool holds no request, a larger one is a typing error",
 };
 
+const RANKS: Bound =
+    Bound { default: 0, min: 1, max: 1024, why: "there is at least one engine behind an address" };
+
 /// All backends of a file.
 pub(crate) fn backends(root: &mut Section<'_>, problems: &mut Vec<Problem>) -> Vec<Backend> {
     let sections = root.children("backend");
@@ -77,9 +80,11 @@ fn backend(
     let tags = names(&mut section, "tags", TAG_BYTES_MAX, name_fault);
     let slots = section.given("slots", Unit::Count, &SLOTS).map(narrow);
     let kv_tokens = section.given("kv_tokens", Unit::Count, &KV_TOKENS);
+    let ranks = section.given("ranks", Unit::Count, &RANKS).map(narrow);
     let enabled = section.flag("enabled", true);
     problems.extend(section.finish());
-    Some(Backend { name: name?, origin: origin?, kind, models, tags, slots, kv_tokens, enabled })
+    let (name, origin) = (name?, origin?);
+    Some(Backend { name, origin, kind, models, tags, slots, kv_tokens, ranks, enabled })
 }
 
 /// The backends of a command line: addresses and nothing else.
@@ -111,6 +116,7 @@ fn bare(origin: Origin) -> Backend {
         tags: Vec::new(),
         slots: None,
         kv_tokens: None,
+        ranks: None,
         enabled: true,
     }
 }

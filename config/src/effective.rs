@@ -67,6 +67,7 @@ fn routing(out: &mut Text, routing: &Routing) {
         out.line(format_args!("# fingerprint_key is set; it is secret and not printed"));
     }
     out.key("home_wait_ms", routing.home_wait_ms);
+    out.key("turn_wait_ms", routing.turn_wait_ms);
     out.key("queue_wait_ms", routing.queue_wait_ms);
     out.key("queue_max", routing.queue_max);
     if let Some(name) = &routing.session_header {
@@ -153,6 +154,9 @@ fn backend(out: &mut Text, backend: &Backend) {
     }
     if let Some(tokens) = backend.kv_tokens {
         out.key("kv_tokens", tokens);
+    }
+    if let Some(ranks) = backend.ranks {
+        out.key("ranks", ranks);
     }
     out.key("enabled", backend.enabled);
 }

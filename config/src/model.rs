@@ -71,6 +71,8 @@ pub struct Backend {
     pub slots: Option<u32>,
     /// Tokens its KV cache holds; `None` means the engine says.
     pub kv_tokens: Option<u64>,
+    /// Data-parallel engines behind its address, each with a prefill of its own; `None` means the engine says.
+    pub ranks: Option<u32>,
     /// Whether it takes requests at all.
     pub enabled: bool,
 }
@@ -150,6 +152,8 @@ pub struct Routing {
     pub fingerprint_key: Option<FingerprintKey>,
     /// How long a request waits for the backend holding its prefix before any other will do.
     pub home_wait_ms: u64,
+    /// How long a long prompt waits for its turn at a backend that prefills others, ms; 0 is never.
+    pub turn_wait_ms: u64,
     /// How long a request may wait for room at all.
     pub queue_wait_ms: u64,
     /// Requests of this process that may wait for room at once.

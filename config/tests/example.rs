@@ -21,6 +21,7 @@ block_bytes = 192
 session_header = "X-Chat"
 tenant_header = "Authorization"
 home_wait_ms = 0
+turn_wait_ms = 0
 queue_wait_ms = "1min"
 queue_max = 1
 affinity_entries = 10
@@ -78,6 +79,7 @@ models = ["llama \"3\"", "größer"]
 tags = ["eu", "tier:gold"]
 slots = 4
 kv_tokens = 32768
+ranks = 2
 enabled = false
 [[backend]]
 url = "http://[::1]:8000/"

@@ -155,6 +155,11 @@ impl Backend {
         self.load.set_kv_usage_permille(permille);
     }
 
+    /// Whether its engine is known to prefill one prompt after the other, as one with several ranks does not.
+    pub fn set_prefills_in_turn(&self, in_turn: bool) {
+        self.load.turn.set_serial(in_turn);
+    }
+
     /// Whether the backend takes requests at all, capacity aside.
     pub fn admits(&self) -> Result<(), Refusal> {
         // Relaxed: the byte is the whole message.

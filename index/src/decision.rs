@@ -164,13 +164,18 @@ pub enum Nowhere {
     Busy(Decision),
     /// The conversation's home is full and has not been waited for long enough: wait for it.
     HomeFull(Decision),
+    /// The best backend has room, and the prompt is long and would stand in line behind others there: wait for its turn.
+    NotItsTurn(Decision),
 }
 
 impl Nowhere {
     /// The decision as far as it got.
     pub fn decision(&self) -> &Decision {
         match self {
-            Nowhere::NoBackend(d) | Nowhere::Busy(d) | Nowhere::HomeFull(d) => d,
+            Nowhere::NoBackend(d)
+            | Nowhere::Busy(d)
+            | Nowhere::HomeFull(d)
+            | Nowhere::NotItsTurn(d) => d,
         }
     }
 }

@@ -55,6 +55,7 @@ mod slots;
 mod survey;
 mod sync;
 mod tree;
+mod turn;
 
 pub use affinity::Affinity;
 pub use backend::{Backend, Limits};

@@ -143,6 +143,17 @@ pub const LATENCY_FRESH_S: u32 = 60;
 /// Prefill work that makes a backend a busy one, in tokens: about what an engine prefills in half a second.
 pub const HEAVY_TOKENS: u64 = 4096;
 
+/// A prompt whose prefill takes this long, at the rate its backend has shown, waits for its turn, ms: below it, others wait
+/// too little behind it to be worth a wait of its own (twice as much and a quarter of it cost 0 to 2 % in simulation).
+pub const TURN_LONG_MS: u64 = 500;
+
+/// What no engine is too slow to prefill in about one step, in tokens: such a prompt waits for no turn.
+pub const TURN_LONG_TOKENS: u64 = 1024;
+
+/// How long before its backend should be done a prompt's turn comes, ms: the time it takes to get there and be
+/// tokenized, so that the engine is never idle for it.
+pub const TURN_LEAD_MS: u64 = 50;
+
 /// Holders that drop out of a path at one depth and are written one by one, at some 14 ns each; more are kept as a bitmap,
 /// which costs about as much as two of them. Small enough that the system prompt of 32 backends is not written one by one.
 pub const DROPOUTS_SINGLE_MAX: usize = 8;

@@ -10,6 +10,7 @@ use crate::due::Due;
 use crate::latency::{Latency, Seen};
 use crate::pace::Pace;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::turn::Turn;
 
 /// Load gauges of one backend.
 #[derive(Debug)]
@@ -21,6 +22,7 @@ pub struct Load {
     kv_usage_permille: AtomicU32,
     latency: Latency,
     pub(crate) pace: Pace,
+    pub(crate) turn: Turn,
 }
 
 impl Load {
@@ -33,6 +35,7 @@ impl Load {
             kv_usage_permille: AtomicU32::new(0),
             latency: Latency::new(),
             pace: Pace::new(),
+            turn: Turn::new(),
         }
     }
 
@@ -65,6 +68,11 @@ impl Load {
         self.due.at(now, gap_ms)
     }
 
+    /// Whether a prompt with so many uncached tokens had better wait than stand in line behind what is prefilled here now.
+    pub fn makes_wait(&self, uncached_tokens: u64, now: Millis) -> bool {
+        self.turn.is_taken(uncached_tokens, now)
+    }
+
     /// How long first tokens took to come from here.
     pub fn first_token(&self) -> Seen {
         self.latency.seen()
@@ -91,6 +99,7 @@ impl Load {
     pub(crate) fn forget_speed(&self) {
         self.latency.forget();
         self.pace.forget();
+        self.turn.forget();
     }
 
     pub(crate) fn set_queue_depth(&self, requests: u32) {

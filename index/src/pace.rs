@@ -74,6 +74,14 @@ impl Pace {
         (done > 0).then(|| tokens.saturating_mul(ms) / done)
     }
 
+    /// How long the rest of `pending` tokens takes at that rate, ms: nothing once they should be done. `None` until it has
+    /// shown one.
+    pub(crate) fn left_ms(&self, pending: u64, now: Millis) -> Option<u64> {
+        // Relaxed: a hint.
+        let since = Millis(self.since_ms.load(Ordering::Relaxed));
+        Some(self.takes_ms(pending)?.saturating_sub(now.since(since)))
+    }
+
     /// Another engine stands behind this id now.
     pub(crate) fn forget(&self) {
         // Relaxed: a hint. An exchange, as every change of the sums is: those have one order.
@@ -130,6 +138,13 @@ mod tests {
         assert_eq!(Pace::new().takes_ms(8_000), None);
         near(paced().takes_ms(80_000).unwrap(), 10_000);
         assert_eq!(paced().takes_ms(0), Some(0));
+    }
+
+    #[test]
+    fn what_should_be_done_has_no_time_left() {
+        assert_eq!(Pace::new().left_ms(8_000, Millis(0)), None);
+        near(paced().left_ms(80_000, Millis(12_000)).unwrap(), 8_000);
+        assert_eq!(paced().left_ms(80_000, Millis(90_000)), Some(0));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! scratch has grown to the fleet's size.
 //!
 //! A conversation whose home is full waits for it ([`Nowhere::HomeFull`]) until it has waited `home_wait_ms`; then, like
-//! a request that has no home, it takes the first room there is.
+//! a request that has no home, it takes the first room there is. A long prompt that would stand in line behind others is
+//! let wait for its turn ([`Nowhere::NotItsTurn`]) until it has waited `turn_wait_ms`, and placed as if it had just come.
 
 use crate::limits::{DECISION_CANDIDATES_MAX, SCAN_BACKENDS_MAX};
 use crate::shortlist::Interest;
@@ -35,6 +36,10 @@ pub struct Ask<'a> {
     pub waited_ms: u64,
     /// How long a conversation waits for its home before any room will do, in ms.
     pub home_wait_ms: u64,
+    /// How long a long prompt waits for its turn before it stands in line, in ms.
+    pub turn_wait_ms: u64,
+    /// Whether the answer comes token by token, so that the first one tells when the prefill ended.
+    pub streams: bool,
     /// The time.
     pub now: Millis,
     /// A random number, fresh for this request.
@@ -119,6 +124,9 @@ impl Picker {
         for at in 0..self.ranked.len() {
             self.order_from(at);
             let to = self.candidate(at);
+            if self.waits_for_turn(fleet, ask, &to) {
+                return Some(Err(Nowhere::NotItsTurn(self.decision(ask, None))));
+            }
             let Ok(reservation) = fleet.reserve(to.id, charge(ask, &to)) else {
                 self.ranked[at].lost = true;
                 if self.lost_home(ask, to.id) {
@@ -128,13 +136,13 @@ impl Picker {
             };
             let decision = self.decision(ask, Some(at));
             self.record(fleet, ask, &to);
-            let reservation = reservation.placed_at(ask.now);
+            let reservation = reservation.placed_at(ask.now, ask.streams);
             return Some(Ok(Placed { reservation, decision }));
         }
         None
     }
 
-    /// What [`pick`](Self::pick) would decide now. Reserves nothing and records nothing.
+    /// What [`pick`](Self::pick) would decide now, a turn to be waited for aside. Reserves nothing and records nothing.
     pub fn explain(&mut self, fleet: &Fleet, snapshot: &Snapshot, ask: &Ask<'_>) -> Decision {
         self.look(fleet, snapshot, ask);
         if self.ranked.is_empty() && self.may_have_missed_room() {
@@ -217,6 +225,14 @@ impl Picker {
         self.policy.keeps_home()
             && self.survey.home_state == HomeState::Full
             && ask.waited_ms < ask.home_wait_ms
+    }
+
+    /// Whether the request is a long one that would stand in line at this backend, and may wait.
+    fn waits_for_turn(&self, fleet: &Fleet, ask: &Ask<'_>, to: &LoadView) -> bool {
+        ask.waited_ms < ask.turn_wait_ms
+            && to.uncached_tokens > 0
+            && self.policy.takes_turns()
+            && fleet.backend(to.id).load.makes_wait(charge(ask, to).uncached_tokens, ask.now)
     }
 
     /// Notes a lost race for the home: it is full after all.

@@ -110,6 +110,11 @@ pub trait Policy: Send + std::fmt::Debug {
         false
     }
 
+    /// Whether a long prompt waits for its turn at the best backend rather than stand in line there.
+    fn takes_turns(&self) -> bool {
+        false
+    }
+
     /// The key whose line of backends ([`rendezvous`](crate::rendezvous)) a large pool is looked at in; none when the
     /// policy follows no such order.
     fn line(&self, _ask: &Ask<'_>) -> Option<u64> {

@@ -34,6 +34,8 @@ pub struct Reservation<'f> {
     uncached: Cell<u64>,
     /// When the request was placed, for one whose wait for a first token is to be learned.
     placed_at: Option<Millis>,
+    /// Its first token comes when its prefill ends.
+    streams: bool,
 }
 
 impl<'f> Reservation<'f> {
@@ -43,12 +45,22 @@ impl<'f> Reservation<'f> {
         charge: Charge,
     ) -> Result<Self, Rejected> {
         let (tokens, uncached) = backend.take(charge)?;
-        Ok(Self { backend, id, tokens, uncached: Cell::new(uncached), placed_at: None })
+        Ok(Self {
+            backend,
+            id,
+            tokens,
+            uncached: Cell::new(uncached),
+            placed_at: None,
+            streams: false,
+        })
     }
 
-    /// The same, of a request placed at this time.
-    pub(crate) fn placed_at(mut self, now: Millis) -> Self {
-        self.placed_at = Some(now);
+    /// The same, of a request placed at this time, whose first token comes when its prefill ends if it `streams`.
+    pub(crate) fn placed_at(mut self, now: Millis, streams: bool) -> Self {
+        (self.placed_at, self.streams) = (Some(now), streams);
+        if streams {
+            self.backend.load.turn.began(self.uncached.get(), now);
+        }
         self
     }
 
@@ -60,7 +72,7 @@ impl<'f> Reservation<'f> {
     /// The prompt has been prefilled (the first token came): its prefill work no longer counts there. Calling it again
     /// changes nothing.
     pub fn prefill_done(&self) {
-        self.backend.prefilled(self.uncached.take());
+        self.backend.prefilled(self.take_uncached());
     }
 
     /// The same, seen at `now`: the backend's prefill rate and its time to a first token are learned from it.
@@ -68,10 +80,22 @@ impl<'f> Reservation<'f> {
         let (uncached, load) = (self.uncached.get(), &self.backend.load);
         if uncached > 0 {
             load.pace.prefilled(uncached, now);
+            if self.streams {
+                load.turn.learn(uncached, now);
+            }
             let since = self.placed_at.into_iter();
             since.for_each(|placed| load.note_first_token(now.since(placed), now));
         }
         self.prefill_done();
+    }
+
+    /// Takes the prefill work out of what streams wait behind, and returns it for whoever else counts it.
+    fn take_uncached(&self) -> u64 {
+        let uncached = self.uncached.take();
+        if self.streams {
+            self.backend.load.turn.left(uncached);
+        }
+        uncached
     }
 
     /// Prefill work still counted for this request, in tokens.
@@ -82,6 +106,6 @@ impl<'f> Reservation<'f> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.backend.give_back(self.tokens, self.uncached.take());
+        self.backend.give_back(self.tokens, self.take_uncached());
     }
 }

@@ -4,13 +4,13 @@
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Arc,
-    atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
+    atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
 };
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Arc,
-    atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
+    atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
 };
 
 /// Explores every interleaving with at most so many preemptions, unless `LOOM_MAX_PREEMPTIONS` says otherwise: three find

@@ -45,6 +45,8 @@ impl Bench {
             excluded: &self.excluded,
             waited_ms: 0,
             home_wait_ms: 0,
+            turn_wait_ms: 0,
+            streams: false,
             now,
             random: self.rng.u64(..),
         };

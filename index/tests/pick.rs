@@ -104,6 +104,8 @@ fn ask<'a>(
         excluded,
         waited_ms: prompt.waited_ms,
         home_wait_ms: HOME_WAIT_MS,
+        turn_wait_ms: 0,
+        streams: false,
         now,
         random,
     }

@@ -44,6 +44,8 @@ fn term(
         excluded: &excluded,
         waited_ms: 0,
         home_wait_ms: 0,
+        turn_wait_ms: 0,
+        streams: false,
         now: Millis(0),
         random: 0,
     };

@@ -97,6 +97,8 @@ impl Scene {
             excluded: &self.excluded,
             waited_ms: 0,
             home_wait_ms: 100,
+            turn_wait_ms: 0,
+            streams: false,
             now: Millis(0),
             random,
         };
@@ -240,6 +242,8 @@ fn round_robin_visits_everybody_of_a_large_pool_in_turn() {
             excluded: &excluded,
             waited_ms: 0,
             home_wait_ms: 0,
+            turn_wait_ms: 0,
+            streams: false,
             now: Millis(0),
             random: rng.u64(..),
         };

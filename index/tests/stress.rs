@@ -162,6 +162,8 @@ fn shard(
             excluded: &excluded,
             waited_ms: 0,
             home_wait_ms: 0,
+            turn_wait_ms: 0,
+            streams: false,
             now: Millis(step),
             random: rng.u64(..),
         };

@@ -184,6 +184,8 @@ pub const DENSITY_LOOK_BYTES: usize = 128;
 
 /// How often waiting requests are called to look for room freed by other shards, ms.
 pub const WAIT_PULSE_MS: u64 = 2;
+/// The same while all of them wait for a turn, which comes once in half a second or more.
+pub const WAIT_TURN_PULSE_MS: u64 = 10;
 /// How many are called in one pulse by rank, and as many again in turn; bounds the work of a pulse.
 pub const WAIT_CALLED_PER_PULSE: usize = 8;
 /// One millisecond of waiting counts as this many tokens of prefill less (500 tokens a second was best

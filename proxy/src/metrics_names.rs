@@ -30,8 +30,10 @@ pub(crate) const TIME_TO_FIRST_BYTE: Metric = metric(
 );
 pub(crate) const REQUEST_SECONDS: Metric =
     metric("shearwater_request_seconds", "From the request's head to its end, by API");
-pub(crate) const WAITING_SECONDS: Metric =
-    metric("shearwater_waiting_seconds", "Time requests waited for room, those that waited");
+pub(crate) const WAITING_SECONDS: Metric = metric(
+    "shearwater_waiting_seconds",
+    "Time requests waited for room or for their turn, those that waited",
+);
 pub(crate) const DECISION_SECONDS: Metric = metric(
     "shearwater_decision_seconds",
     "From the whole body to a reserved backend: fingerprint, lookup, score, reservation; requests that did not wait",
@@ -132,8 +134,10 @@ pub(crate) const SLOTS_NAMED: Metric =
 pub(crate) const SESSIONS: Metric = metric("shearwater_connections", "Client connections open");
 pub(crate) const UPSTREAM_IDLE: Metric =
     metric("shearwater_upstream_idle", "Idle upstream connections");
-pub(crate) const WAITING: Metric =
-    metric("shearwater_requests_waiting", "Requests waiting for room");
+pub(crate) const WAITING: Metric = metric(
+    "shearwater_requests_waiting",
+    "Requests waiting for room, or for their turn at a busy backend",
+);
 pub(crate) const DRIVER: Metric =
     metric("shearwater_shards", "Shards, by the I/O driver they run on");
 

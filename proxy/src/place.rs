@@ -9,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use index::{BackendId, BackendSet, Decision, Nowhere, Reservation};
+use index::{Ask, BackendId, BackendSet, Decision, Nowhere, Reservation};
 
 use crate::alarm::{Alarm, Raced, race};
 use crate::answer::Situation;
@@ -162,6 +162,7 @@ impl Excluded {
     fn hope(&self, full: Full, decision: Option<&Decision>) -> Hope {
         match full {
             Full::Home => Hope::Home,
+            Full::NotItsTurn => Hope::Turn,
             Full::Everywhere => Hope::Room,
             Full::Never if self.hopes_for_breakers(decision) => Hope::Trial,
             Full::Never => Hope::Pause,
@@ -207,10 +208,12 @@ pub async fn place<W: Future<Output = ()>>(
     mut gone: Pin<&mut W>,
 ) -> Result<Placement, Unplaced> {
     let mut queued: Option<Queued> = None;
+    let mut takes_turns = true;
     // Taken from the clock each time, not added up look by look: roundings of many looks add up too.
     let (waited_before, entered) = (*waited_ms, clock::now());
     loop {
-        let (full, decision) = match try_place(shard, plan, &excluded.all(), *waited_ms) {
+        let look = Look { excluded: &excluded.all(), waited_ms: *waited_ms, takes_turns };
+        let (full, decision) = match try_place(shard, plan, &look) {
             Ok(placement) => {
                 match queued {
                     Some(place) => place.ticket.served(),
@@ -232,8 +235,14 @@ pub async fn place<W: Future<Output = ()>>(
         });
         let (place, look_ms) = match waits {
             Ok(waits) => waits,
+            // There is room for it at a backend, only none to wait in.
+            Err(_) if full == Full::NotItsTurn => {
+                takes_turns = false;
+                continue;
+            }
             Err(situation) => return Err(Unplaced::Answer(situation, decision)),
         };
+        place.ticket.waits_for_turn(full == Full::NotItsTurn);
         alarm.set(clock::now().millis(), look_ms);
         if race(alarm, gone.as_mut(), pin!(place.ticket.called())).await == Raced::Gone {
             return Err(Unplaced::ClientGone);
@@ -254,18 +263,24 @@ enum Full {
     Never,
     /// The conversation's home has no room yet.
     Home,
+    /// There is room, and the prompt is long and others are being prefilled there.
+    NotItsTurn,
     /// Nothing has room yet.
     Everywhere,
 }
 
 type Refused = (Full, Option<Box<Decision>>);
 
-fn try_place(
-    shard: &Rc<Shard>,
-    plan: &Plan,
-    excluded: &BackendSet,
+/// How a request is looked at this time.
+struct Look<'a> {
+    excluded: &'a BackendSet,
     waited_ms: u64,
-) -> Result<Placement, Refused> {
+    /// It may be told to wait for its turn.
+    takes_turns: bool,
+}
+
+fn try_place(shard: &Rc<Shard>, plan: &Plan, look: &Look<'_>) -> Result<Placement, Refused> {
+    let Look { excluded, waited_ms, takes_turns } = *look;
     let mut routes = shard.routes.borrow_mut();
     let routes = routes.load();
     let Some(pool) = shard.shared.pool_of(routes, plan.model.as_deref()) else {
@@ -276,7 +291,8 @@ fn try_place(
     }
     let now = clock::recent().millis();
     let ask = plan::ask(shard.shared, plan, pool, excluded, waited_ms, now, shard.random());
-    let prompt_tokens = ask.prompt_tokens;
+    let turn_wait_ms = if takes_turns { ask.turn_wait_ms } else { 0 };
+    let (ask, prompt_tokens) = (Ask { turn_wait_ms, ..ask }, ask.prompt_tokens);
     let mut reader = shard.reader.borrow_mut();
     let picked = shard.picker.borrow_mut().pick(&shard.shared.fleet, reader.load(), &ask);
     match picked {
@@ -292,6 +308,7 @@ fn try_place(
         }),
         Err(Nowhere::NoBackend(decision)) => Err((Full::Never, Some(Box::new(decision)))),
         Err(Nowhere::HomeFull(decision)) => Err((Full::Home, Some(Box::new(decision)))),
+        Err(Nowhere::NotItsTurn(decision)) => Err((Full::NotItsTurn, Some(Box::new(decision)))),
         Err(Nowhere::Busy(decision)) => Err((Full::Everywhere, Some(Box::new(decision)))),
     }
 }

@@ -35,6 +35,8 @@ pub struct Plan {
     pub cold_bytes_per_token_milli: Option<u32>,
     /// Tokens its reply may take, as budgeted.
     pub output_tokens: u64,
+    /// Whether its reply comes token by token.
+    pub streams: bool,
     /// Whose conversation it is.
     pub conversation: Option<ConversationKey>,
     /// Whose room it takes, where tenants are told apart.
@@ -188,6 +190,7 @@ fn read_prompt<'h>(
         (repairs != Repairs::default()).then(|| Box::new(Mending { repairs, unpacked: None }));
     plan.output_tokens = output_tokens(shared, prompt.output_tokens_max, prompt.choices);
     plan.canonical_bytes = prompt.canonical_bytes;
+    plan.streams = prompt.stream;
     plan.conversation = conversation_of(shared, get, Some(&prompt));
     if api.fills_cache() {
         plan.blocks = canon.finish().blocks;
@@ -275,6 +278,8 @@ pub fn ask<'a>(
         excluded,
         waited_ms,
         home_wait_ms: routing.home_wait_ms,
+        turn_wait_ms: routing.turn_wait_ms,
+        streams: plan.streams,
         now,
         random,
     }

@@ -24,7 +24,7 @@ use crate::clock;
 use crate::http::ResponseHead;
 use crate::limits::{
     ACCEPT_LEAD_DIVISOR, ACCEPT_LEAD_MIN, ACCEPT_PAUSE_MS, ACCEPT_YIELD_MS, POOL_SWEEP_MS,
-    SPARE_HEAD_BYTES_MAX, SPARE_HEADS_MAX, TICK_MS, WAIT_PULSE_MS,
+    SPARE_HEAD_BYTES_MAX, SPARE_HEADS_MAX, TICK_MS,
 };
 use crate::memory::Allowance;
 use crate::memory::spare::SpareBodies;
@@ -157,7 +157,7 @@ impl Shard {
         let shard = Rc::clone(self);
         monoio::spawn(async move {
             while !shard.room.is_empty() {
-                monoio::time::sleep(Duration::from_millis(WAIT_PULSE_MS)).await;
+                monoio::time::sleep(Duration::from_millis(shard.room.pulse_ms())).await;
                 shard.room.pulse(clock::now().millis());
             }
             shard.pulsing.set(false);

@@ -16,7 +16,9 @@ use std::task::{Context, Poll, Waker};
 
 use index::Millis;
 
-use crate::limits::{WAIT_AGEING_TOKENS_PER_MS, WAIT_CALLED_PER_PULSE};
+use crate::limits::{
+    WAIT_AGEING_TOKENS_PER_MS, WAIT_CALLED_PER_PULSE, WAIT_PULSE_MS, WAIT_TURN_PULSE_MS,
+};
 pub use tenants::TenantKey;
 use tenants::{Tenant, Tenants};
 
@@ -36,6 +38,8 @@ struct Waiter {
     waits: Waits,
     account: Option<Rc<Tenant>>,
     since: Millis,
+    /// It has room, and waits for its turn.
+    for_turn: Cell<bool>,
     called: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
@@ -63,6 +67,7 @@ impl WaitRoom {
             waits,
             account: waits.tenant.map(|tenant| self.tenants.enter(tenant)),
             since: now,
+            for_turn: Cell::new(false),
             called: Cell::new(false),
             waker: RefCell::new(None),
         });
@@ -87,6 +92,12 @@ impl WaitRoom {
         {
             self.tenants.charge(tenant, tokens);
         }
+    }
+
+    /// How long until the next pulse, ms.
+    pub fn pulse_ms(&self) -> u64 {
+        let all_for_turns = self.waiters.borrow().iter().all(|waiter| waiter.for_turn.get());
+        if all_for_turns { WAIT_TURN_PULSE_MS } else { WAIT_PULSE_MS }
     }
 
     /// Calls the `count` waiters that come first; each then tries its luck and waits on if it has none.
@@ -163,6 +174,11 @@ impl Ticket {
     /// Finishes when the waiter is called.
     pub fn called(&self) -> impl Future<Output = ()> + '_ {
         Called { waiter: &self.waiter }
+    }
+
+    /// What it waits for: its turn, or room.
+    pub fn waits_for_turn(&self, for_turn: bool) {
+        self.waiter.for_turn.set(for_turn);
     }
 
     /// It has room: its tenant is charged, and its place is free.

@@ -73,6 +73,8 @@ impl Stage {
             excluded: &self.excluded,
             waited_ms: 0,
             home_wait_ms: 0,
+            turn_wait_ms: 0,
+            streams: false,
             now: Millis(6_000),
             random: self.turn,
         };

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use super::routers::product::TURN_WAIT_MS;
 use super::sim::Outage;
 
 /// Runs placement policies against workloads and prints what they come to.
@@ -110,6 +111,9 @@ pub struct Args {
     /// Our policies: how long a conversation waits for its full home, in ms.
     #[arg(long, default_value_t = 0)]
     pub home_wait_ms: u64,
+    /// Our policies: how long a long prompt waits for its turn before it stands in line at a busy engine, in ms.
+    #[arg(long, default_value_t = TURN_WAIT_MS)]
+    pub turn_wait_ms: u64,
     /// Our policies: the index assumes so many times the real capacity.
     #[arg(long, default_value_t = 1.0)]
     pub assumed_capacity: f64,

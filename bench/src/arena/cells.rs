@@ -11,7 +11,7 @@ use super::ArenaError;
 use super::args::Args;
 use super::engine::EngineOptions;
 use super::results::Outcome;
-use super::routers::product::ProductOptions;
+use super::routers::product::{ProductOptions, TURN_WAIT_MS};
 use super::routers::{Entry, Kind, bounded};
 use super::sim::Sim;
 use super::source::{ClosedOptions, Source};
@@ -86,6 +86,7 @@ fn others(args: &Args) -> String {
         }
     };
     say("hold", args.hold_requests.is_some(), args.hold_requests.unwrap_or(0).to_string());
+    say("turn_wait_ms", args.turn_wait_ms != TURN_WAIT_MS, args.turn_wait_ms.to_string());
     say("home_wait_ms", args.home_wait_ms > 0, args.home_wait_ms.to_string());
     say("chunk", args.chunk_tokens > 0.0, args.chunk_tokens.to_string());
     say("slowdown", args.batch_slowdown > 0.0, args.batch_slowdown.to_string());
@@ -232,6 +233,7 @@ fn product_options(args: &Args) -> ProductOptions {
         conversations: !args.no_conversations,
         hold_requests: args.hold_requests,
         home_wait_ms: args.home_wait_ms,
+        turn_wait_ms: args.turn_wait_ms,
         ageing_tokens: args.hold_ageing,
     }
 }

@@ -259,6 +259,8 @@ impl<'r> Sim<'r> {
         self.decoding[engine].stop();
         self.router.down(&self.scene, engine);
         for key in keys {
+            // It may have to wait now, and what was planned of it here must not happen.
+            self.jobs[key].attempt = 0;
             match std::mem::take(&mut self.jobs[key].stage) {
                 Stage::Placed => self.place(key),
                 _ => {

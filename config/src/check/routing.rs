@@ -23,6 +23,13 @@ const HOME_WAIT_MS: Bound = Bound {
     max: 600_000,
     why: "no prefill elsewhere takes longer than such a wait",
 };
+/// As long as a request may wait at all.
+const TURN_WAIT_MS: Bound = Bound {
+    default: 60_000,
+    min: 0,
+    max: 600_000,
+    why: "no prefill takes longer than such a wait",
+};
 const QUEUE_WAIT_MS: Bound = Bound {
     default: 60_000,
     min: 0,
@@ -74,13 +81,14 @@ const REQUEST_CHARGE_RANGE: [f64; 2] = [0.0, 1_000_000.0];
 /// Reads the section.
 pub(super) fn routing(mut section: Section<'_>, problems: &mut Vec<Problem>) -> Routing {
     let s = &mut section;
-    let (home_wait_ms, queue_wait_ms) = waits(s);
+    let (home_wait_ms, turn_wait_ms, queue_wait_ms) = waits(s);
     let (output_tokens_default, output_tokens_cap) = output_tokens(s);
     let routing = Routing {
         policy: s.choice("policy", Policy::Cost, &Policy::NAMES),
         block_bytes: block_bytes(s),
         fingerprint_key: fingerprint_key(s),
         home_wait_ms,
+        turn_wait_ms,
         queue_wait_ms,
         queue_max: narrow(s.whole("queue_max", Unit::Count, &QUEUE_MAX)),
         session_header: header(s, "session_header"),
@@ -109,10 +117,14 @@ pub(super) fn routing(mut section: Section<'_>, problems: &mut Vec<Problem>) -> 
     routing
 }
 
-fn waits(section: &mut Section<'_>) -> (u64, u64) {
+/// For a home, for a turn, and for room at all.
+fn waits(section: &mut Section<'_>) -> (u64, u64, u64) {
     let home = section.whole("home_wait_ms", Unit::Ms, &HOME_WAIT_MS);
+    let turn = section.whole("turn_wait_ms", Unit::Ms, &TURN_WAIT_MS);
     let queue = section.whole("queue_wait_ms", Unit::Ms, &QUEUE_WAIT_MS);
-    (not_above(section, "home_wait_ms", home, ("queue_wait_ms", queue)), queue)
+    let home = not_above(section, "home_wait_ms", home, ("queue_wait_ms", queue));
+    let turn = not_above(section, "turn_wait_ms", turn, ("queue_wait_ms", queue));
+    (home, turn, queue)
 }
 
 fn output_tokens(section: &mut Section<'_>) -> (u32, u32) {

@@ -184,6 +184,10 @@ impl Policy for Cost {
         true
     }
 
+    fn takes_turns(&self) -> bool {
+        true
+    }
+
     fn placed(&mut self, _id: BackendId, uncached_tokens: f64, follows: bool) {
         self.mean.add(uncached_tokens);
         self.share.add(self.share_now);

@@ -46,7 +46,7 @@ fn backend(
         "kind": upstream.kind().name(),
         "models": report.models.iter().map(|model| model.id.as_str()).collect::<Vec<_>>(),
         "state": state(shared, id, upstream, report, now),
-        "limits": limits(shared, id),
+        "limits": limits(shared, id, report),
         "load": load(shared, id, report),
         "evidence": evidence.map(|evidence| json!({
             "blocks": evidence.blocks,
@@ -92,15 +92,18 @@ fn state(
     })
 }
 
-fn limits(shared: &Published, id: BackendId) -> Value {
+fn limits(shared: &Published, id: BackendId, report: &Report) -> Value {
     let limits = shared.fleet.backend(id).limits();
     let configured = shared.config.backends.get(id.index());
+    let ranks = configured.and_then(|backend| backend.ranks).or(report.reading.ranks);
     json!({
         "requests_max": limits.requests_max,
         "tokens_max": limits.tokens_max,
+        "ranks": ranks,
         "from_config": {
             "requests_max": configured.is_some_and(|backend| backend.slots.is_some()),
             "tokens_max": configured.is_some_and(|backend| backend.kv_tokens.is_some()),
+            "ranks": configured.is_some_and(|backend| backend.ranks.is_some()),
         },
     })
 }

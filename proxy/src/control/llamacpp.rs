@@ -58,6 +58,8 @@ impl Props {
         Reading {
             slots: Some(self.slots).filter(|slots| *slots > 0),
             kv_tokens: Some(pool).filter(|tokens| *tokens > 0),
+            // Its batches are filled from the first slot on: one long prompt takes them whole.
+            ranks: Some(1),
             // It saves what its slots drop in a cache in main memory whose size it does not tell.
             caches_more: true,
             signs: Signs { identity: Some(self.identity.clone()), ..Signs::default() },

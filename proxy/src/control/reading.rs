@@ -11,6 +11,8 @@ pub struct Reading {
     pub kv_tokens: Option<u64>,
     /// Whether the pool is only a part of what it keeps as prefixes: it spills to memory of unknown size.
     pub caches_more: bool,
+    /// Engines behind its address, each with a prefill of its own.
+    pub ranks: Option<u32>,
     /// Tokens in one page of its cache: reuse is reported in whole pages.
     pub page_tokens: Option<u32>,
     /// Requests it computes now.
@@ -35,6 +37,7 @@ impl Reading {
         self.slots = self.slots.or(facts.slots);
         self.kv_tokens = self.kv_tokens.or(facts.kv_tokens);
         self.page_tokens = self.page_tokens.or(facts.page_tokens);
+        self.ranks = self.ranks.or(facts.ranks);
         self.caches_more |= facts.caches_more;
         self.signs.identity = self.signs.identity.or_else(|| facts.signs.identity.clone());
         self

@@ -21,6 +21,7 @@ pub(crate) fn loads(body: &[u8]) -> Option<Reading> {
     let usage = sum("token_usage").map(|usage| usage / float(ranks.len()));
     let counters = ["total_prefill_uncached_tokens", "total_prefill_busy_us"];
     Some(Reading {
+        ranks: u32::try_from(ranks.len()).ok(),
         slots: sum("max_running_requests").and_then(narrow).filter(|slots| *slots > 0),
         kv_tokens: sum("max_total_num_tokens").and_then(count).filter(|tokens| *tokens > 0),
         running: sum("num_running_reqs").and_then(narrow),
@@ -47,6 +48,7 @@ pub(crate) fn server_info(body: &[u8]) -> Option<Reading> {
     let tokens = number("max_total_num_tokens")?;
     let identity = ["model_path", "served_model_name", "version"].map(|key| text(&value, key));
     Some(Reading {
+        ranks: u32::try_from(ranks).ok(),
         slots: number("max_running_requests").and_then(|slots| u32::try_from(slots).ok()),
         kv_tokens: Some(tokens.saturating_mul(ranks)),
         page_tokens: number("page_size").and_then(|page| u32::try_from(page).ok()),

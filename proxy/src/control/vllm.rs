@@ -16,6 +16,7 @@ pub(crate) fn read(metrics: &str) -> Reading {
         slots: None,
         kv_tokens: (seen.kv_tokens > 0).then_some(seen.kv_tokens),
         page_tokens: seen.page_tokens,
+        ranks: narrow(seen.usage_ranks).filter(|ranks| *ranks > 0),
         running: seen.running.and_then(narrow),
         waiting: seen.waiting.and_then(narrow),
         // Prompt tokens are counted when their prefill ends; until then the pool fills chunk by chunk.
@@ -116,7 +117,7 @@ vllm:cache_config_info{block_size="32",engine="1",kv_cache_size_tokens="4096",nu
     fn capacity_and_load_are_summed_over_the_ranks() {
         let reading = read(TEXT);
         assert_eq!(reading.kv_tokens, Some(8192));
-        assert_eq!(reading.page_tokens, Some(32));
+        assert_eq!((reading.page_tokens, reading.ranks), (Some(32), Some(2)));
         assert_eq!((reading.running, reading.waiting), (Some(5), Some(4)));
         assert_eq!(reading.kv_usage_permille, Some(500));
         assert!(!reading.asleep && reading.slots.is_none());

@@ -11,6 +11,8 @@ use crate::limits::BREAKER_WAIT_MS;
 pub(super) enum Hope {
     /// Room at its conversation's home. After a while any other will do.
     Home,
+    /// Its turn at a backend that prefills others. After a while it stands in line there.
+    Turn,
     /// Room, with anybody.
     Room,
     /// The next trial of somebody whose breaker is open: it comes within moments.
@@ -33,7 +35,7 @@ impl Hope {
     ) -> Result<u64, Situation> {
         let patience_ms = match self {
             Hope::Trial => routing.queue_wait_ms.min(BREAKER_WAIT_MS),
-            Hope::Home | Hope::Room | Hope::Pause => routing.queue_wait_ms,
+            Hope::Home | Hope::Turn | Hope::Room | Hope::Pause => routing.queue_wait_ms,
         };
         let left_ms = patience_ms.saturating_sub(waited_ms);
         let look_ms = match self {
@@ -44,6 +46,7 @@ impl Hope {
                 return Err(Situation::NoHealthyBackend);
             }
             Hope::Home => routing.home_wait_ms.saturating_sub(waited_ms).max(1),
+            Hope::Turn => routing.turn_wait_ms.saturating_sub(waited_ms).max(1),
             Hope::Room | Hope::Trial | Hope::Pause => left_ms,
         };
         Ok(pause_ms.map_or(look_ms, |pause_ms| pause_ms.min(look_ms)))
@@ -56,12 +59,14 @@ mod tests {
 
     const QUEUE_MS: u64 = 30_000;
     const HOME_MS: u64 = 2_000;
+    const TURN_MS: u64 = 10_000;
 
     fn next(hope: Hope, waited_ms: u64, pause_ms: Option<u64>) -> Result<u64, Situation> {
         let mut routing =
             crate::fixture::config("[[backend]]\nname = \"a\"\nurl = \"http://127.0.0.1:9\"\n")
                 .routing;
         (routing.queue_wait_ms, routing.home_wait_ms) = (QUEUE_MS, HOME_MS);
+        routing.turn_wait_ms = TURN_MS;
         hope.next_look_ms(&routing, waited_ms, pause_ms)
     }
 
@@ -74,6 +79,13 @@ mod tests {
             assert_eq!(next(hope, QUEUE_MS, None), Err(Situation::NoRoom));
             assert_eq!(next(hope, QUEUE_MS, Some(1)), Err(Situation::NoRoom));
         }
+    }
+
+    #[test]
+    fn a_turn_is_waited_for_until_the_request_had_better_stand_in_line() {
+        assert_eq!(next(Hope::Turn, 500, None), Ok(TURN_MS - 500));
+        assert_eq!(next(Hope::Turn, TURN_MS, None), Ok(1), "then it goes where it would have gone");
+        assert_eq!(next(Hope::Turn, 0, Some(70)), Ok(70));
     }
 
     #[test]

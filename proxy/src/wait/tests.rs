@@ -216,3 +216,18 @@ fn the_order_is_that_of_a_naive_twin() {
         }
     }
 }
+
+#[test]
+fn while_all_wait_for_turns_pulses_are_slower() {
+    let room = Rc::new(WaitRoom::default());
+    let first = room.enter(of_size(1), Millis(0));
+    assert_eq!(room.pulse_ms(), WAIT_PULSE_MS);
+    first.waits_for_turn(true);
+    assert_eq!(room.pulse_ms(), WAIT_TURN_PULSE_MS);
+    let second = room.enter(of_size(2), Millis(0));
+    assert_eq!(room.pulse_ms(), WAIT_PULSE_MS);
+    drop(second);
+    assert_eq!(room.pulse_ms(), WAIT_TURN_PULSE_MS);
+    first.waits_for_turn(false);
+    assert_eq!(room.pulse_ms(), WAIT_PULSE_MS);
+}

@@ -20,6 +20,7 @@ mod sessions;
 mod spelling;
 mod successors;
 mod takeover;
+mod turns;
 mod wedged;
 
 /// Not a test of its own: the binary starts itself again with this one to have the proxy as a process.

@@ -84,6 +84,7 @@ fn no_seed_breaks_a_rule() {
         sum.cancelled += counts.cancelled;
         sum.retried += counts.retried;
         sum.waited += counts.waited;
+        sum.turns += counts.turns;
         sum.busy += counts.busy;
         sum.kills += counts.kills;
         sum.corrections += counts.corrections;
@@ -97,6 +98,7 @@ fn no_seed_breaks_a_rule() {
         sum.cancelled,
         sum.retried,
         sum.waited,
+        sum.turns,
         sum.busy,
         sum.kills,
         sum.corrections,

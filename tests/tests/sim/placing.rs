@@ -16,6 +16,9 @@ use crate::world::{Live, Plant, Waiting, World};
 
 /// How long a conversation waits for its home.
 const HOME_WAIT_MS: u64 = 2_000;
+
+/// How long a long prompt waits for its turn.
+pub(crate) const TURN_WAIT_MS: u64 = 3_000;
 /// How long anybody waits for room: longer than any simulation.
 const QUEUE_WAIT_MS: u64 = 3_600_000;
 
@@ -72,6 +75,8 @@ impl<'f> World<'f> {
             excluded: &excluded,
             waited_ms: request.waited_ms,
             home_wait_ms: HOME_WAIT_MS,
+            turn_wait_ms: TURN_WAIT_MS,
+            streams: true,
             now: self.now(),
             random: self.rng.u64(..),
         };
@@ -96,9 +101,10 @@ impl<'f> World<'f> {
                 Ok(Ok(placed))
             }
             Err(nowhere) => {
-                let same = told.flatten().is_none();
+                let its_turn = !matches!(nowhere, Nowhere::NotItsTurn(_));
+                let same = told.is_none_or(|told| told.is_none() == its_turn);
                 hold!("dry run", same, "{told:?} was told, nobody chosen");
-                self.shadow.refused(request, pool, &nowhere, HOME_WAIT_MS)?;
+                self.shadow.refused(request, pool, &nowhere, (HOME_WAIT_MS, TURN_WAIT_MS))?;
                 Ok(Err(nowhere))
             }
         }
@@ -173,6 +179,7 @@ impl<'f> World<'f> {
         }
         let wait_ms = match nowhere {
             Nowhere::HomeFull(_) => HOME_WAIT_MS.saturating_sub(request.waited_ms).max(1),
+            Nowhere::NotItsTurn(_) => TURN_WAIT_MS.saturating_sub(request.waited_ms).max(1),
             _ => QUEUE_WAIT_MS,
         };
         let alarm_us = match request.busy.is_empty() {
@@ -181,8 +188,16 @@ impl<'f> World<'f> {
         };
         let place = queued.unwrap_or_else(|| self.enter(&request, nowhere));
         let Queued { number, ticket, room_since_us } = place;
-        let since_us = self.now_us;
-        self.waiting.insert(number, Waiting { request, ticket, since_us, alarm_us, room_since_us });
+        let waiting = Waiting {
+            request,
+            ticket,
+            since_us: self.now_us,
+            alarm_us,
+            room_since_us,
+            for_turn: matches!(nowhere, Nowhere::NotItsTurn(_)),
+        };
+        self.counts.turns += u64::from(waiting.for_turn);
+        self.waiting.insert(number, waiting);
         Ok(())
     }
 

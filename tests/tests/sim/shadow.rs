@@ -186,7 +186,7 @@ impl Shadow {
         request: &Request,
         pool: &BackendSet,
         nowhere: &Nowhere,
-        home_wait_ms: u64,
+        (home_wait_ms, turn_wait_ms): (u64, u64),
     ) -> Checked {
         let anybody = pool.iter().any(|id| self.may_take(id, request, pool));
         match nowhere {
@@ -199,6 +199,16 @@ impl Shadow {
                     "decision",
                     anybody && !room,
                     "said to be full: admissible {anybody}, room {room}"
+                );
+            }
+            Nowhere::NotItsTurn(_) => {
+                let room = self.has_room(request, pool);
+                let busy = pool.iter().any(|id| self.sums(id).uncached > 0);
+                let waits = request.waited_ms < turn_wait_ms;
+                hold!(
+                    "decision",
+                    waits && room && busy,
+                    "waits {waits} for its turn: room {room}, somebody prefills {busy}"
                 );
             }
             Nowhere::HomeFull(decision) => {

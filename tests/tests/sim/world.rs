@@ -17,6 +17,7 @@ use proxy::limits::WAIT_PULSE_MS;
 use proxy::wait::{Ticket, WaitRoom};
 
 use crate::engines::Machine;
+use crate::placing::TURN_WAIT_MS;
 use crate::shadow::{Checked, Shadow, hold};
 use crate::traffic::{Conversation, Request, template};
 
@@ -95,6 +96,8 @@ pub(crate) struct Waiting {
     pub(crate) alarm_us: u64,
     /// Since when there has been room for it.
     pub(crate) room_since_us: Option<u64>,
+    /// It has room, and waits for its turn.
+    pub(crate) for_turn: bool,
 }
 
 /// One shard's own things.
@@ -114,6 +117,8 @@ pub(crate) struct Counts {
     pub(crate) failed: u64,
     pub(crate) retried: u64,
     pub(crate) waited: u64,
+    /// How often one was told that it is not its turn.
+    pub(crate) turns: u64,
     pub(crate) busy: u64,
     pub(crate) kills: u64,
     pub(crate) corrections: u64,
@@ -211,6 +216,7 @@ impl<'f> World<'f> {
         let machine = Machine::new(&mut self.rng, id);
         let (slots, tokens) = (machine.params.slots as u32, machine.params.kv_tokens());
         let blocks = tokens / u64::from(crate::traffic::BLOCK_TOKENS);
+        self.fleet.backend(id).set_prefills_in_turn(id.0.is_multiple_of(2));
         self.machines.push(machine);
         self.set_limits(id, Limits { requests_max: slots, tokens_max: tokens });
         self.notes.push_back(Observation::Budget { backend: id, blocks_max: blocks });
@@ -340,7 +346,9 @@ impl<'f> World<'f> {
     fn check_nobody_is_passed_over(&mut self) -> Checked {
         for (number, waiting) in &mut self.waiting {
             let pool = &self.pools[waiting.request.model];
-            let room = self.shadow.has_room(&waiting.request, pool);
+            let patient_us = (TURN_WAIT_MS - waiting.request.waited_ms.min(TURN_WAIT_MS)) * 1_000;
+            let waits_on = waiting.for_turn && self.now_us - waiting.since_us <= patient_us;
+            let room = !waits_on && self.shadow.has_room(&waiting.request, pool);
             waiting.room_since_us = room.then(|| waiting.room_since_us.unwrap_or(self.now_us));
             let passed_us = waiting.room_since_us.map_or(0, |since| self.now_us - since);
             let fine = passed_us <= PASSED_OVER_US;

@@ -66,6 +66,8 @@ impl Decider {
             excluded: &BackendSet::default(),
             waited_ms: 0,
             home_wait_ms: 0,
+            turn_wait_ms: 0,
+            streams: false,
             now: Millis(6_000),
             random: self.turn as u64,
         };

@@ -17,6 +17,9 @@ use crate::arena::job::Job;
 use crate::arena::scene::{Route, Router, Scene};
 use crate::arena::workload::BLOCK_TOKENS;
 
+/// How long a long prompt waits for its turn unless told otherwise, in ms: what the proxy's default is.
+pub const TURN_WAIT_MS: u64 = 60_000;
+
 /// How the proxy around the policy works.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProductOptions {
@@ -34,6 +37,8 @@ pub struct ProductOptions {
     pub hold_requests: Option<u32>,
     /// How long a conversation waits for its full home, in ms.
     pub home_wait_ms: u64,
+    /// How long a long prompt waits for its turn, in ms.
+    pub turn_wait_ms: u64,
     /// What waiting takes off a held request's work when it is ranked, in tokens a second.
     pub ageing_tokens: f64,
 }
@@ -48,6 +53,7 @@ impl Default for ProductOptions {
             conversations: true,
             hold_requests: None,
             home_wait_ms: 0,
+            turn_wait_ms: TURN_WAIT_MS,
             ageing_tokens: 1000.0,
         }
     }
@@ -99,6 +105,7 @@ impl<'f> Product<'f> {
             writer.apply(Observation::Budget { backend, blocks_max });
         }
         let pool: BackendSet = (0..fleet.len()).map(|at| BackendId(at as u16)).collect();
+        pool.iter().for_each(|id| fleet.backend(id).set_prefills_in_turn(true));
         if let Some(requests_max) = options.hold_requests {
             for (id, capacity) in pool.iter().zip(capacities) {
                 let tokens_max = *capacity as u64 * BLOCK_TOKENS;
@@ -196,6 +203,8 @@ impl Router for Product<'_> {
             excluded: &self.nobody,
             waited_ms: ((scene.now_s - job.arrived_s) * 1000.0) as u64,
             home_wait_ms: self.options.home_wait_ms,
+            turn_wait_ms: self.options.turn_wait_ms,
+            streams: true,
             now: millis(scene),
             random: scene.random.wide(),
         };

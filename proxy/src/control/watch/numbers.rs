@@ -72,6 +72,7 @@ impl Watch {
             requests_max: self.settings.slots.or(reading.slots).unwrap_or(0),
             tokens_max: self.settings.kv_tokens.or(reading.kv_tokens).unwrap_or(0),
         };
+        self.backend().set_prefills_in_turn(self.settings.ranks.or(reading.ranks) == Some(1));
         let before = self.limits.replace(limits);
         let told_before = before.map(|told| told.tokens_max);
         self.backend().regrant(limits.requests_max, |granted| {

@@ -1,0 +1,89 @@
+//! A long prompt waits for its turn at an engine that prefills another one, and shorter ones go first.
+
+use loadgen::engine::{EngineOptions, Persona};
+use tests::harness::{Client, Fleet, engine, eventually};
+
+use crate::said::{chat_stream, prose};
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// Takes more than a second to prefill where nobody is ahead.
+fn long(seed: u64) -> String {
+    prose(seed, 24_000)
+}
+
+fn slow() -> EngineOptions {
+    let mut options = engine(Persona::Vllm);
+    options.params.prefill_tps = 4_000.0;
+    options
+}
+
+/// One engine that has shown how fast it prefills.
+async fn fleet(settings: &str, lines: &str, ranks: u64) -> Fleet {
+    let fleet = Fleet::limited(vec![slow()], settings, lines).await;
+    fleet.proxy.believes("its ranks are known", |all| all[0]["limits"]["ranks"] == ranks).await;
+    let reply = fleet.proxy.client().await.ask(CHAT, &chat_stream(&long(1))).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    fleet.proxy.idle().await;
+    fleet
+}
+
+async fn sent(fleet: &Fleet, text: &str) -> Client {
+    let mut client = fleet.proxy.client().await;
+    client.post(CHAT, &chat_stream(text)).await;
+    client
+}
+
+#[tokio::test]
+async fn a_long_prompt_waits_while_another_is_prefilled_and_a_short_one_goes_first() {
+    let fleet = fleet("", "", 1).await;
+    let mut first = sent(&fleet, &long(2)).await;
+    eventually("the first is there", || fleet.proxy.in_flight(0) == 1).await;
+    let mut second = sent(&fleet, &long(3)).await;
+    eventually("the second waits", || fleet.proxy.waiting() == 1).await;
+    let mut short = sent(&fleet, "a short question").await;
+    eventually("the short one went first", || {
+        (fleet.proxy.in_flight(0), fleet.proxy.waiting()) == (2, 1)
+    })
+    .await;
+    let (first, short, second) = (first.reply().await, short.reply().await, second.reply().await);
+    for (reply, waited) in [(first, false), (short, false), (second, true)] {
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        let waited_ms = fleet.proxy.explained(&reply).await["waited_ms"].as_u64();
+        assert_eq!(waited_ms > Some(0), waited, "{waited_ms:?}");
+    }
+    fleet.proxy.idle().await;
+}
+
+/// Both are with the engine before either has its first token.
+async fn nobody_waits(settings: &str, lines: &str, ranks: u64) {
+    let fleet = fleet(settings, lines, ranks).await;
+    let mut first = sent(&fleet, &long(2)).await;
+    eventually("the first is there", || fleet.proxy.in_flight(0) == 1).await;
+    let mut second = sent(&fleet, &long(3)).await;
+    eventually("the second is there", || fleet.proxy.in_flight(0) == 2).await;
+    assert!(!first.received().contains("data: "), "too late to show anything");
+    for reply in [first.reply().await, second.reply().await] {
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+}
+
+#[tokio::test]
+async fn nobody_waits_where_prompts_are_prefilled_side_by_side() {
+    nobody_waits("", "ranks = 2", 2).await;
+}
+
+#[tokio::test]
+async fn nobody_waits_where_that_is_switched_off() {
+    nobody_waits("[routing]\nturn_wait_ms = 0\n", "", 1).await;
+}
+
+#[tokio::test]
+async fn who_has_no_room_to_wait_in_stands_in_line_at_the_engine() {
+    nobody_waits("[routing]\nqueue_max = 0\n", "", 1).await;
+}
+
+#[tokio::test]
+async fn who_waited_long_enough_stands_in_line_at_the_engine() {
+    nobody_waits("[routing]\nturn_wait_ms = 50\n", "", 1).await;
+}
