@@ -38,21 +38,22 @@ pub const EXPIRY_HOLDS_MAX: usize = 64;
 /// Corrections that wait for their end: 24 KiB. One that takes back more than a step's work is rare.
 pub const CORRECTIONS_MAX: usize = 1024;
 
-/// Blocks of a backend whose order of use is followed beyond its evidence, at most: 16 KiB a backend, whatever it holds.
-pub const REUSE_SAMPLES_MAX: usize = 2048;
+/// Blocks of a backend whose order of use is followed beyond its evidence, at most: 32 KiB a backend, whatever it holds.
+pub const REUSE_SAMPLES_MAX: usize = 4096;
 
 /// How many of them stand for the capacity assumed of it, at least (and less than twice as many). Distances are then
-/// within a tenth, and reach to eight times what is assumed.
-pub const REUSE_SAMPLES_ASSUMED: u64 = 128;
+/// within a fifteenth, and reach to eight times what is assumed. Where less is found, more blocks are followed, so that
+/// no fewer than three quarters as many stand for that.
+pub const REUSE_SAMPLES_ASSUMED: u64 = 256;
 
 /// How far the capacity learned of a backend may be from the one assumed, in octaves: an eighth to eight times.
 pub const CAPACITY_OCTAVES: usize = 3;
 
 /// Votes on a backend's capacity after which an older one counts for little more than a third: a few hundred requests.
-pub const CAPACITY_VOTES: f32 = 2048.0;
+pub const CAPACITY_VOTES: f32 = 4096.0;
 
-/// Votes by which a capacity an octave away has to be better than the one expected: one prompt that was found or lost.
-pub const CAPACITY_PRIOR_VOTES: f32 = 2.0;
+/// Votes by which a capacity an octave away has to be better than the one expected: a few prompts that were found or lost.
+pub const CAPACITY_PRIOR_VOTES: f32 = 8.0;
 
 /// Standard deviations by which votes must differ from a coin's to speak against the capacity assumed: less than one in
 /// seven hundred does so by chance, and the votes of one prompt, which are alike, do so no sooner than nine of them.

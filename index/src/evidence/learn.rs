@@ -42,6 +42,9 @@ impl Evidence {
             return;
         }
         let moved = capacity.learn(&self.votes, others);
+        if moved {
+            reuse.suit(capacity.blocks());
+        }
         if capacity.is_counted() {
             self.fleet_votes.cast(&self.votes, self.ledger.accounts.len());
             self.fleet_offset = self.fleet_votes.best(0);
@@ -62,7 +65,9 @@ impl Evidence {
         {
             return;
         }
-        let (reuse, capacity) = (Reuse::new(assumed), Capacity::new(assumed, others));
+        let capacity = Capacity::new(assumed, others);
+        let mut reuse = Reuse::new(assumed);
+        reuse.suit(capacity.blocks());
         account.learned = Some(Box::new(Learned { reuse, capacity }));
     }
 

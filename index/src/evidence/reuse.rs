@@ -44,6 +44,16 @@ impl Reuse {
         Self { shift: most.ilog2(), tags: Vec::new(), uses: Vec::new() }
     }
 
+    /// Begins anew if too few of the followed blocks stand for what the backend was found to hold, or if that much is more
+    /// than is followed.
+    pub(super) fn suit(&mut self, found_blocks: u64) {
+        let samples = found_blocks >> self.shift;
+        let few = self.shift > 0 && samples < REUSE_SAMPLES_ASSUMED / 4 * 3;
+        if few || samples > REUSE_SAMPLES_MAX as u64 {
+            *self = Self::new(found_blocks);
+        }
+    }
+
     /// A prompt is used as a whole: its distances are taken first, then its blocks become the most recent ones, the first
     /// of them last of all.
     pub(super) fn note(&mut self, blocks: &[SequenceHash], stamp: u16) {
@@ -217,6 +227,34 @@ mod tests {
         reuse.note(&blocks, 3);
         reuse.forget();
         assert_eq!(told(&mut reuse, &blocks, 3), []);
+    }
+
+    #[test]
+    fn of_a_capacity_found_smaller_no_fewer_blocks_are_followed_than_of_one_assumed_right() {
+        let assumed = 64 * REUSE_SAMPLES_ASSUMED;
+        for found in
+            [assumed * 8, assumed * 2, assumed, assumed * 3 / 4, assumed / 2, assumed / 8, 1]
+        {
+            let mut reuse = Reuse::new(assumed);
+            reuse.suit(found);
+            let samples = found >> reuse.shift;
+            let enough = samples >= REUSE_SAMPLES_ASSUMED / 4 * 3 || reuse.shift == 0;
+            assert!(enough && samples <= REUSE_SAMPLES_MAX as u64, "{found}: {samples}");
+        }
+    }
+
+    #[test]
+    fn what_is_followed_is_kept_while_the_capacity_found_wavers() {
+        let mut reuse = Reuse::new(64 * REUSE_SAMPLES_ASSUMED);
+        let blocks: Vec<_> = (0..4_000).map(hash).collect();
+        reuse.note(&blocks, 1);
+        let followed = reuse.tags.len();
+        for found in [80, 64, 63, 50, 200, 400] {
+            reuse.suit(found * REUSE_SAMPLES_ASSUMED);
+            assert_eq!((reuse.tags.len(), followed > 0), (followed, true));
+        }
+        reuse.suit(30 * REUSE_SAMPLES_ASSUMED);
+        assert_eq!(reuse.tags.len(), 0);
     }
 
     #[test]
