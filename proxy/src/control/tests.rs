@@ -306,8 +306,10 @@ fn the_last_of_a_pool_is_tried_before_a_long_pause_is_over_and_others_are_not() 
     eventually("both are known and up", || {
         let models = side.json("/admin/backends");
         let up = |at: usize| models["backends"][at]["kind"] == "openai";
-        // What an engine is may be known before it is taken for healthy.
-        (up(0) && up(1) && admits(BackendId(0)).and(admits(BackendId(1))).is_some()).then_some(())
+        // What an engine is may be known before it is taken for healthy, and both before they stand in one pool.
+        let pooled = !side.shared.is_last_hope(BackendId(0));
+        let admitted = admits(BackendId(0)).and(admits(BackendId(1))).is_some();
+        (up(0) && up(1) && admitted && pooled).then_some(())
     });
     shut(BackendId(0));
     assert!(!side.shared.is_last_hope(BackendId(0)), "the other one serves");
