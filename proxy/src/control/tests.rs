@@ -16,7 +16,7 @@ use super::detect::{Detection, detect};
 use super::http_client::{FetchError, Line, Target, get};
 use super::probe::Sign;
 use crate::fixture::{Side, backend, config, eventually};
-use crate::published::{EngineKind, Phase};
+use crate::published::{EngineKind, Phase, Pool};
 
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
@@ -303,13 +303,18 @@ fn the_last_of_a_pool_is_tried_before_a_long_pause_is_over_and_others_are_not() 
     };
     let admits = |id: BackendId| side.shared.fleet.backend(id).admits().ok();
     let seen = || side.report()["state"]["breaker"]["opened"].as_u64();
+    let are_together = || {
+        let routes = side.shared.routes.load();
+        let has = |pool: &Pool, id: u16| pool.backends.contains(BackendId(id));
+        let both = |pool: &Pool| has(pool, 0) && has(pool, 1);
+        !routes.pools.is_empty() && routes.pools.values().chain([&routes.all]).all(both)
+    };
     eventually("both are known and up", || {
         let models = side.json("/admin/backends");
         let up = |at: usize| models["backends"][at]["kind"] == "openai";
         // What an engine is may be known before it is taken for healthy, and both before they stand in one pool.
-        let pooled = !side.shared.is_last_hope(BackendId(0));
         let admitted = admits(BackendId(0)).and(admits(BackendId(1))).is_some();
-        (up(0) && up(1) && admitted && pooled).then_some(())
+        (up(0) && up(1) && admitted && are_together()).then_some(())
     });
     shut(BackendId(0));
     assert!(!side.shared.is_last_hope(BackendId(0)), "the other one serves");
