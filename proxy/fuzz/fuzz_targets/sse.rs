@@ -47,9 +47,10 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(whole, pieces);
     let mut frame = if scanner.is_inside_event() { b"\n\n".to_vec() } else { Vec::new() };
     write_broken_frame(&mut frame, dialect, scanner.events());
-    scanner.feed(&frame);
+    // A line that was cut off may be an error in another dialect, once it is ended: there scanning stops.
+    let stops = scanner.feed(&frame) > 0 && !stream.ends_with(b"\n");
     let error = scanner.error().expect("there is one");
-    assert!(!scanner.is_inside_event());
+    assert!(stops || !scanner.is_inside_event());
     let _ = classify_error(EngineKind::Unknown, error);
     if let Some(usage) = of_tail(stream) {
         assert!(usage.cached_tokens.is_none_or(|cached| cached <= usage.prompt_tokens));
