@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bench::arena::engine::EngineOptions;
 use bench::arena::mersenne::Mersenne;
 use bench::arena::results::Outcome;
-use bench::arena::routers::product::ProductOptions;
+use bench::arena::routers::product::{ProductOptions, TURN_WAIT_MS};
 use bench::arena::routers::{self, Entry, Kind};
 use bench::arena::sim::{Outage, Sim};
 use bench::arena::source::Source;
@@ -240,6 +240,12 @@ fn long_ones_and_a_short_one() -> Vec<Request> {
         request(3, 10.2, 32),
         request(4, 10.3, 1),
     ]
+}
+
+#[test]
+fn turns_are_waited_for_as_long_as_by_the_proxys_default() {
+    let proxy = config::Config::from_backends(&["http://127.0.0.1:8000"], &[], None).unwrap();
+    assert_eq!(proxy.routing.turn_wait_ms, TURN_WAIT_MS);
 }
 
 #[test]

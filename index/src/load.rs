@@ -68,11 +68,6 @@ impl Load {
         self.due.at(now, gap_ms)
     }
 
-    /// Whether a prompt with so many uncached tokens had better wait than stand in line behind what is prefilled here now.
-    pub fn makes_wait(&self, uncached_tokens: u64, now: Millis) -> bool {
-        self.turn.is_taken(uncached_tokens, now)
-    }
-
     /// How long first tokens took to come from here.
     pub fn first_token(&self) -> Seen {
         self.latency.seen()

@@ -232,7 +232,7 @@ impl Picker {
         ask.waited_ms < ask.turn_wait_ms
             && to.uncached_tokens > 0
             && self.policy.takes_turns()
-            && fleet.backend(to.id).load.makes_wait(charge(ask, to).uncached_tokens, ask.now)
+            && fleet.backend(to.id).load.turn.is_taken(charge(ask, to).uncached_tokens, ask.now)
     }
 
     /// Notes a lost race for the home: it is full after all.

@@ -1,4 +1,4 @@
-//! Finding a request its backend: decide, reserve, and wait, bounded, while everything is full.
+//! Finding a request its backend: decide, reserve, and wait, bounded, while everything is full or it is not its turn.
 //!
 //! The decision itself is the index crate's; this module brings it its inputs and does the waiting. A
 //! slot is always held before anything is sent, and given back exactly once, by dropping [`Slot`].

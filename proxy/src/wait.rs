@@ -1,4 +1,4 @@
-//! Where requests wait, bounded, for room on a full backend.
+//! Where requests wait, bounded, for room on a full backend, and long ones for their turn at a busy one.
 //!
 //! A full backend is busy, not broken. Each shard has one room; a release on the shard calls the next
 //! in line at once, and while anybody waits a short pulse calls a few, because other shards release

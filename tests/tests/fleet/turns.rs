@@ -12,15 +12,15 @@ fn long(seed: u64) -> String {
     prose(seed, 24_000)
 }
 
-fn slow() -> EngineOptions {
-    let mut options = engine(Persona::Vllm);
+fn slow(persona: Persona) -> EngineOptions {
+    let mut options = engine(persona);
     options.params.prefill_tps = 4_000.0;
     options
 }
 
 /// One engine that has shown how fast it prefills.
-async fn fleet(settings: &str, lines: &str, ranks: u64) -> Fleet {
-    let fleet = Fleet::limited(vec![slow()], settings, lines).await;
+async fn fleet(persona: Persona, settings: &str, lines: &str, ranks: u64) -> Fleet {
+    let fleet = Fleet::limited(vec![slow(persona)], settings, lines).await;
     fleet.proxy.believes("its ranks are known", |all| all[0]["limits"]["ranks"] == ranks).await;
     let reply = fleet.proxy.client().await.ask(CHAT, &chat_stream(&long(1))).await;
     assert_eq!(reply.status, 200, "{}", reply.text());
@@ -36,7 +36,7 @@ async fn sent(fleet: &Fleet, text: &str) -> Client {
 
 #[tokio::test]
 async fn a_long_prompt_waits_while_another_is_prefilled_and_a_short_one_goes_first() {
-    let fleet = fleet("", "", 1).await;
+    let fleet = fleet(Persona::Vllm, "", "", 1).await;
     let mut first = sent(&fleet, &long(2)).await;
     eventually("the first is there", || fleet.proxy.in_flight(0) == 1).await;
     let mut second = sent(&fleet, &long(3)).await;
@@ -55,9 +55,21 @@ async fn a_long_prompt_waits_while_another_is_prefilled_and_a_short_one_goes_fir
     fleet.proxy.idle().await;
 }
 
+#[tokio::test]
+async fn an_engine_that_does_not_tell_its_ranks_has_those_of_the_configuration() {
+    let fleet = fleet(Persona::OpenAi, "", "ranks = 1", 1).await;
+    let mut first = sent(&fleet, &long(2)).await;
+    eventually("the first is there", || fleet.proxy.in_flight(0) == 1).await;
+    let mut second = sent(&fleet, &long(3)).await;
+    eventually("the second waits", || fleet.proxy.waiting() == 1).await;
+    for reply in [first.reply().await, second.reply().await] {
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+}
+
 /// Both are with the engine before either has its first token.
 async fn nobody_waits(settings: &str, lines: &str, ranks: u64) {
-    let fleet = fleet(settings, lines, ranks).await;
+    let fleet = fleet(Persona::Vllm, settings, lines, ranks).await;
     let mut first = sent(&fleet, &long(2)).await;
     eventually("the first is there", || fleet.proxy.in_flight(0) == 1).await;
     let mut second = sent(&fleet, &long(3)).await;

@@ -196,6 +196,7 @@ impl<'f> World<'f> {
             room_since_us,
             for_turn: matches!(nowhere, Nowhere::NotItsTurn(_)),
         };
+        waiting.ticket.waits_for_turn(waiting.for_turn);
         self.counts.turns += u64::from(waiting.for_turn);
         self.waiting.insert(number, waiting);
         Ok(())

@@ -335,7 +335,8 @@ impl<'f> World<'f> {
         if self.waiting.is_empty() || self.now_us < self.pulse_us {
             return Ok(());
         }
-        self.pulse_us = self.now_us + WAIT_PULSE_MS * 1_000;
+        let soonest_ms = self.shards.iter().map(|shard| shard.room.pulse_ms()).min();
+        self.pulse_us = self.now_us + soonest_ms.unwrap_or(WAIT_PULSE_MS) * 1_000;
         for shard in 0..self.shards.len() {
             self.shards[shard].room.pulse(self.now());
         }
