@@ -24,117 +24,167 @@ const PLAIN_BLOCKS: u32 = 4;
 /// Every other bit, from the lowest.
 const EVEN: u64 = 0x5555_5555_5555_5555;
 
-/// The offset of the quote that ends a string starting at `start`, and how what stands before it is spelled.
-pub(super) fn string_end(body: &[u8], start: usize) -> Option<(usize, Spelling)> {
-    let rest = body.get(start..)?;
-    // Keys and short values end here.
-    if let Some(bytes) = rest.first_chunk::<16>() {
-        let first = u8x16::new(*bytes);
-        let either = first.simd_eq(u8x16::splat(b'"')) | first.simd_eq(u8x16::splat(b'\\'));
-        let at = either.to_bitmask().trailing_zeros() as usize;
-        if bytes.get(at) == Some(&b'"') {
-            return Some((start + at, Spelling::Plain));
-        }
+/// Finds the ends of a text's strings, one string after the other. What was seen of a block is kept, so that each is looked
+/// at once, however many strings stand in it.
+#[derive(Clone, Copy)]
+pub(super) struct Ends<'b> {
+    body: &'b [u8],
+    /// Offset behind the block last looked at.
+    at: usize,
+    seen: Marks,
+}
+
+/// What stands in a block, a bit for each byte.
+#[derive(Clone, Copy, Default)]
+struct Marks {
+    /// Quotes that are not escaped.
+    quotes: u64,
+    /// Backslashes, escaped or not.
+    slashes: u64,
+    /// What makes a spelling odd.
+    odd: u64,
+    /// 1 when the byte behind the block is escaped.
+    carry: u64,
+}
+
+impl<'b> Ends<'b> {
+    pub(super) fn of(body: &'b [u8]) -> Ends<'b> {
+        Ends { body, at: 0, seen: Marks::default() }
     }
-    let mut inside = Inside { carry: 0, plain: 0, spelling: Spelling::Plain };
-    let mut at = 0;
-    while let Some(block) = rest.get(at..)?.first_chunk::<BLOCK>() {
-        if let Some(end) = inside.block(block) {
-            return Some((start + at + end, inside.spelling));
+
+    /// The offset of the quote that ends a string starting at `start`, and how what stands before it is spelled. To be asked
+    /// for strings in the order they stand in, between which no backslash stands.
+    #[inline(always)]
+    pub(super) fn end(&mut self, start: usize) -> Option<(usize, Spelling)> {
+        // Keys and short values end in the block they begin in.
+        let part = self.seen.part(start);
+        if start < self.at && part.quotes != 0 {
+            return Some((self.at - BLOCK + part.end(), part.spelling()));
         }
-        at += BLOCK;
-        if inside.plain >= PLAIN_BLOCKS {
-            // A picture, or a text without line ends: whole pages may follow in which nothing stands.
-            inside.plain = 0;
-            at += memchr::memchr2(b'"', b'\\', rest.get(at..)?)?;
-        }
+        self.end_farther(start)
     }
-    // Zeros behind the body are no quotes.
-    let tail = rest.get(at..)?;
-    let mut last = [0; BLOCK];
-    last.get_mut(..tail.len())?.copy_from_slice(tail);
-    let end = inside.block(&last)?;
-    Some((start + at + end, inside.spelling))
+
+    #[inline(never)]
+    fn end_farther(&mut self, start: usize) -> Option<(usize, Spelling)> {
+        // A copy stays in registers.
+        let mut ends = *self;
+        if start >= ends.at {
+            ends.look(start - start % BLOCK, 0)?;
+        }
+        let mut whole = ends.seen.part(start);
+        let mut plain = 0;
+        while whole.quotes == 0 {
+            plain = if ends.seen.slashes == 0 { plain + 1 } else { 0 };
+            let mut next = ends.at;
+            if plain >= PLAIN_BLOCKS {
+                // A picture, or a text without line ends: whole pages may follow in which nothing stands.
+                plain = 0;
+                next += memchr::memchr2(b'"', b'\\', ends.body.get(next..)?)?;
+                next -= next % BLOCK;
+            }
+            ends.look(next, whole.carry)?;
+            whole.append(ends.seen.part(0));
+        }
+        *self = ends;
+        Some((ends.at - BLOCK + whole.end(), whole.spelling()))
+    }
+
+    /// Looks at the block at `at`, whose first byte is escaped if `carry` is 1.
+    #[inline(always)]
+    fn look(&mut self, at: usize, carry: u64) -> Option<()> {
+        let rest = self.body.get(at..).filter(|rest| !rest.is_empty())?;
+        let last;
+        let block = match rest.first_chunk() {
+            Some(block) => block,
+            None => {
+                last = padded(rest);
+                &last
+            }
+        };
+        self.seen = Marks::of(block, carry);
+        self.at = at + BLOCK;
+        Some(())
+    }
+}
+
+/// The bytes behind the last whole block, and zeros, which are no quotes.
+#[cold]
+fn padded(rest: &[u8]) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    if let Some(room) = block.get_mut(..rest.len()) {
+        room.copy_from_slice(rest);
+    }
+    block
 }
 
 /// How a text between its quotes is spelled.
 #[cfg(test)]
 pub(crate) fn spelling(raw: &[u8]) -> Spelling {
     let quoted = [raw, b"\""].concat();
-    string_end(&quoted, 0).map_or(Spelling::Odd, |(_, spelling)| spelling)
+    Ends::of(&quoted).end(0).map_or(Spelling::Odd, |(_, spelling)| spelling)
 }
 
-/// The part of a string seen so far.
-struct Inside {
-    /// 1 when the next byte is escaped.
-    carry: u64,
-    /// Blocks in a row, up to the last one, in which neither quote nor backslash stood.
-    plain: u32,
-    spelling: Spelling,
-}
-
-impl Inside {
-    /// Takes 64 bytes in. Returns where among them the string ends.
-    fn block(&mut self, block: &[u8; BLOCK]) -> Option<usize> {
-        let (quotes, slashes) = (equal(block, b'"'), equal(block, b'\\'));
-        // Most blocks of prose hold neither, which one question tells.
-        if self.carry == 0 && none(&quotes) && none(&slashes) {
-            self.plain += 1;
-            return None;
-        }
-        self.plain = 0;
-        let (quotes, slashes) = (mask(&quotes), mask(&slashes));
-        if slashes | self.carry == 0 {
-            return first(quotes);
-        }
-        let escaped = self.escaped(slashes);
-        let end = first(quotes & !escaped);
-        let inside = end.map_or(u64::MAX, |end| before(1 << end));
-        if slashes & inside != 0 && self.spelling == Spelling::Plain {
-            self.spelling = Spelling::Escaped;
-        }
-        let odd = mask(&equal(block, b'u')) | mask(&equal(block, b'/'));
-        if escaped & inside & odd != 0 {
-            self.spelling = Spelling::Odd;
-        }
-        end
+impl Marks {
+    #[inline(always)]
+    fn of(block: &[u8; BLOCK], carry: u64) -> Marks {
+        let quotes = mask(block, |part| part.simd_eq(u8x16::splat(b'"')));
+        let slashes = mask(block, |part| part.simd_eq(u8x16::splat(b'\\')));
+        let (escaped, carry) = escaped(slashes, carry);
+        // Of all letters of escapes only those of odd spellings, `u` and `/`, are odd bytes.
+        let odd = escaped & mask(block, |part| (part & u8x16::splat(1)).simd_eq(u8x16::splat(1)));
+        Marks { quotes: quotes & !escaped, slashes, odd, carry }
     }
 
-    /// Which bytes follow a backslash that is not escaped itself.
-    fn escaped(&mut self, slashes: u64) -> u64 {
-        let slashes = slashes & !self.carry;
-        let follows = slashes << 1 | self.carry;
-        // A run of backslashes that begins at an odd place carries over into the byte behind it, if it is even long.
-        let odd_starts = slashes & !EVEN & !follows;
-        let (runs, overflow) = odd_starts.overflowing_add(slashes);
-        self.carry = u64::from(overflow);
-        (EVEN ^ runs << 1) & follows
+    /// What belongs to a string that goes on at `from`, or begins there: its end, and what stands before it.
+    #[inline(always)]
+    fn part(self, from: usize) -> Marks {
+        let behind = u64::MAX << (from % BLOCK);
+        let quotes = self.quotes & behind;
+        let inside = behind & before(quotes);
+        Marks { quotes, slashes: self.slashes & inside, odd: self.odd & inside, ..self }
+    }
+
+    /// Goes on with the part of the same string in the next block.
+    #[inline(always)]
+    fn append(&mut self, next: Marks) {
+        let (slashes, odd) = (self.slashes | next.slashes, self.odd | next.odd);
+        *self = Marks { slashes, odd, ..next };
+    }
+
+    fn end(self) -> usize {
+        self.quotes.trailing_zeros() as usize
+    }
+
+    fn spelling(self) -> Spelling {
+        match (self.slashes, self.odd) {
+            (_, 1..) => Spelling::Odd,
+            (1.., 0) => Spelling::Escaped,
+            (0, 0) => Spelling::Plain,
+        }
     }
 }
 
-fn first(mask: u64) -> Option<usize> {
-    (mask != 0).then(|| mask.trailing_zeros() as usize)
+/// Which bytes follow a backslash that is not escaped itself, and whether the byte behind the block does.
+fn escaped(slashes: u64, carry: u64) -> (u64, u64) {
+    let slashes = slashes & !carry;
+    let follows = slashes << 1 | carry;
+    // A run of backslashes that begins at an odd place carries over into the byte behind it, if it is even long.
+    let odd_starts = slashes & !EVEN & !follows;
+    let (runs, overflow) = odd_starts.overflowing_add(slashes);
+    ((EVEN ^ runs << 1) & follows, u64::from(overflow))
 }
 
-/// All bits below the lowest one of `mask`.
+/// All bits below the lowest one of `mask`; all of them if there is none.
 fn before(mask: u64) -> u64 {
     mask.wrapping_sub(1) & !mask
 }
 
-/// All ones for each byte of the block that equals `byte`.
-fn equal(block: &[u8; BLOCK], byte: u8) -> [u8x16; BLOCK / 16] {
+/// A bit for each byte of the block of which `is` makes all ones.
+#[inline(always)]
+fn mask(block: &[u8; BLOCK], is: impl Fn(u8x16) -> u8x16) -> u64 {
     let (parts, _) = block.as_chunks::<16>();
-    let byte = u8x16::splat(byte);
-    std::array::from_fn(|at| u8x16::new(parts.get(at).copied().unwrap_or_default()).simd_eq(byte))
-}
-
-fn none([a, b, c, d]: &[u8x16; BLOCK / 16]) -> bool {
-    (*a | *b | *c | *d).to_bitmask() == 0
-}
-
-/// A bit for each byte that is all ones.
-fn mask(parts: &[u8x16; BLOCK / 16]) -> u64 {
-    parts.iter().rev().fold(0, |mask, part| mask << 16 | u64::from(part.to_bitmask()))
+    let bits = |part: &[u8; 16]| u64::from(is(u8x16::new(*part)).to_bitmask());
+    parts.iter().rev().fold(0, |mask, part| mask << 16 | bits(part))
 }
 
 #[cfg(test)]
@@ -148,7 +198,8 @@ mod tests {
             match body.get(at)? {
                 b'"' => return Some((at, spelling)),
                 b'\\' => {
-                    let odd = matches!(body.get(at + 1), Some(b'u' | b'/'));
+                    // Where no escape has such a letter either.
+                    let odd = body.get(at + 1).is_some_and(|letter| letter % 2 == 1);
                     if odd {
                         spelling = Spelling::Odd;
                     } else if spelling == Spelling::Plain {
@@ -162,15 +213,28 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_where_reading_byte_by_byte_ends() {
+    fn strings_end_where_reading_byte_by_byte_ends_them() {
         let mut rng = fastrand::Rng::with_seed(5);
         for _ in 0..20_000 {
             let alphabet = [&b"\\\"u/ab"[..], b"\\\\\\\"u", b"aaaaaaaaaaaaa\\\"u/"][rng.usize(..3)];
-            let len = rng.usize(..300);
-            let body: Vec<u8> = (0..len).map(|_| alphabet[rng.usize(..alphabet.len())]).collect();
-            let start = rng.usize(..=len.min(80));
-            let expected = naive(&body[start..]).map(|(end, spelling)| (start + end, spelling));
-            assert_eq!(string_end(&body, start), expected, "{:?}", String::from_utf8_lossy(&body));
+            let len = rng.usize(..400);
+            let mut body: Vec<u8> =
+                (0..len).map(|_| alphabet[rng.usize(..alphabet.len())]).collect();
+            // Strings with something between them that is neither quote nor backslash.
+            let (mut expected, mut at) = (Vec::new(), 0);
+            loop {
+                let start = (at + rng.usize(..80)).min(len);
+                body[at..start].fill(b',');
+                let found = naive(&body[start..]).map(|(end, spelling)| (start + end, spelling));
+                expected.push((start, found));
+                let Some((end, _)) = found else { break };
+                at = end + 1;
+            }
+            let mut ends = Ends::of(&body);
+            for (start, found) in expected {
+                let body = String::from_utf8_lossy(&body);
+                assert_eq!(ends.end(start), found, "at {start} of {body:?}");
+            }
         }
     }
 
@@ -180,7 +244,7 @@ mod tests {
             for slashes in 0..140 {
                 let body =
                     [&vec![b'a'; before][..], &vec![b'\\'; slashes], &b"\"u\"\\\""[..]].concat();
-                assert_eq!(string_end(&body, 0), naive(&body), "{slashes} after {before}");
+                assert_eq!(Ends::of(&body).end(0), naive(&body), "{slashes} after {before}");
             }
         }
     }

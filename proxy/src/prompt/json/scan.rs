@@ -2,7 +2,7 @@
 //! holds. Never recurses, never panics.
 
 use super::super::error::{PromptError, PromptErrorKind};
-use super::ending::{Spelling, string_end};
+use super::ending::{Ends, Spelling};
 use super::{Kind, Token};
 use crate::limits::{JSON_DEPTH_MAX, JSON_VALUES_KEPT, JSON_VALUES_MAX};
 
@@ -10,6 +10,7 @@ use crate::limits::{JSON_DEPTH_MAX, JSON_VALUES_KEPT, JSON_VALUES_MAX};
 #[derive(Debug, Default)]
 pub(crate) struct Tape {
     tokens: Vec<Token>,
+    open: Open,
 }
 
 impl Tape {
@@ -25,8 +26,10 @@ impl Tape {
         if u32::try_from(body.len()).is_err() {
             return Err(PromptError::new(PromptErrorKind::TooLong, 0));
         }
-        let mut scan = Scan { body, at: 0, tokens: &mut self.tokens, open: Open::default() };
-        let outcome = scan.run().and_then(|()| scan.end());
+        let Tape { tokens, open } = self;
+        open.depth = 0;
+        let mut scan = Scan { body, at: 0, ends: Ends::of(body), tokens, open };
+        let outcome = scan.run().map_err(|fault| fault.at(scan.at));
         if outcome.is_err() {
             self.tokens.clear();
         }
@@ -34,189 +37,213 @@ impl Tape {
     }
 }
 
-/// The stack of open containers: for each its token, and whether it is an object.
+/// The stack of open containers.
+#[derive(Debug)]
 struct Open {
     depth: usize,
-    containers: [u32; JSON_DEPTH_MAX],
+    containers: [Container; JSON_DEPTH_MAX],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Container {
+    token: u32,
+    is_object: bool,
 }
 
 impl Default for Open {
     fn default() -> Open {
-        Open { depth: 0, containers: [0; JSON_DEPTH_MAX] }
+        Open { depth: 0, containers: [Container::default(); JSON_DEPTH_MAX] }
     }
 }
 
 impl Open {
-    fn push(&mut self, token: u32) -> Option<()> {
-        *self.containers.get_mut(self.depth)? = token;
+    fn push(&mut self, container: Container) -> Option<()> {
+        *self.containers.get_mut(self.depth)? = container;
         self.depth += 1;
         Some(())
     }
 
-    fn pop(&mut self) -> Option<u32> {
-        self.depth = self.depth.checked_sub(1)?;
-        self.top_at(self.depth)
+    fn pop(&mut self) -> Option<Container> {
+        let top = self.top()?;
+        self.depth -= 1;
+        Some(top)
     }
 
-    fn top(&self) -> Option<u32> {
-        self.depth.checked_sub(1).and_then(|at| self.top_at(at))
-    }
-
-    fn top_at(&self, at: usize) -> Option<u32> {
-        self.containers.get(at).copied()
+    fn top(&self) -> Option<Container> {
+        self.containers.get(self.depth.wrapping_sub(1)).copied()
     }
 }
 
 struct Scan<'b, 't> {
     body: &'b [u8],
     at: usize,
+    ends: Ends<'b>,
     tokens: &'t mut Vec<Token>,
-    open: Open,
+    open: &'t mut Open,
 }
 
 /// What the grammar allows next.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Want {
-    /// A value; after an opening bracket also its closing one.
-    Value { or_close: bool },
-    /// A key; after an opening brace also its closing one.
-    Key { or_close: bool },
+    Value,
+    /// A value, or the end of the array that was just opened.
+    ValueOrClose,
+    Key,
+    /// A key, or the end of the object that was just opened.
+    KeyOrClose,
     /// A comma or the end of the enclosing container.
     Comma,
 }
 
+/// Why reading stopped where it did. One byte, so that every step returns it or what comes next in a register.
+#[derive(Clone, Copy)]
+enum Fault {
+    NoValue,
+    NoNumber,
+    NoKey,
+    NoColon,
+    NoComma,
+    NoStringEnd,
+    NoEnd,
+    TooDeep,
+    TooManyValues,
+}
+
+impl Fault {
+    #[cold]
+    fn at(self, at: usize) -> PromptError {
+        let what = match self {
+            Fault::NoValue => "a value",
+            Fault::NoNumber => "a number",
+            Fault::NoKey => "a key",
+            Fault::NoColon => "a colon",
+            Fault::NoComma => "a comma or the end of an array or object",
+            Fault::NoStringEnd => "the end of a string",
+            Fault::NoEnd => "the end",
+            Fault::TooDeep => return PromptError::new(PromptErrorKind::TooDeep, at),
+            Fault::TooManyValues => return PromptError::new(PromptErrorKind::TooManyValues, at),
+        };
+        PromptError::syntax(what, at)
+    }
+}
+
 impl Scan<'_, '_> {
-    fn run(&mut self) -> Result<(), PromptError> {
+    fn run(&mut self) -> Result<(), Fault> {
         if self.body.starts_with(b"\xef\xbb\xbf") {
             self.at = 3;
         }
-        let mut want = Want::Value { or_close: false };
+        let mut want = Want::Value;
         loop {
             want = match want {
-                Want::Value { or_close } => self.value(or_close)?,
-                Want::Key { or_close } => self.key(or_close)?,
-                Want::Comma if self.open.depth == 0 => return Ok(()),
+                Want::Value | Want::ValueOrClose => self.value(want)?,
+                Want::Key | Want::KeyOrClose => self.key(want)?,
+                Want::Comma if self.open.depth == 0 => break,
                 Want::Comma => self.comma()?,
             };
         }
-    }
-
-    fn end(&mut self) -> Result<(), PromptError> {
         match self.skip_space() {
             None => Ok(()),
-            Some(_) => Err(self.expected("the end")),
+            Some(_) => Err(Fault::NoEnd),
         }
     }
 
-    fn value(&mut self, or_close: bool) -> Result<Want, PromptError> {
-        let Some(byte) = self.skip_space() else { return Err(self.expected("a value")) };
-        match byte {
+    #[inline(always)]
+    fn value(&mut self, want: Want) -> Result<Want, Fault> {
+        match self.skip_space().ok_or(Fault::NoValue)? {
             b'"' => self.text().map(|()| Want::Comma),
-            b'{' => self.container(Kind::Object).map(|()| Want::Key { or_close: true }),
+            b'{' => self.container(Kind::Object).map(|()| Want::KeyOrClose),
             b'[' => self.array(),
-            b']' if or_close => self.close(Kind::Array),
+            b']' if want == Want::ValueOrClose => Ok(self.close(Kind::Array)),
             b'-' | b'0'..=b'9' | b'I' | b'N' => self.number(),
             b't' => self.literal(b"true", Kind::True),
             b'f' => self.literal(b"false", Kind::False),
             b'n' => self.literal(b"null", Kind::Null),
-            _ => Err(self.expected("a value")),
+            _ => Err(Fault::NoValue),
         }
     }
 
-    fn key(&mut self, or_close: bool) -> Result<Want, PromptError> {
+    #[inline(always)]
+    fn key(&mut self, want: Want) -> Result<Want, Fault> {
         match self.skip_space() {
             Some(b'"') => self.text()?,
-            Some(b'}') if or_close => return self.close(Kind::Object),
-            _ => return Err(self.expected("a key")),
+            Some(b'}') if want == Want::KeyOrClose => return Ok(self.close(Kind::Object)),
+            _ => return Err(Fault::NoKey),
         }
         match self.skip_space() {
             Some(b':') => self.at += 1,
-            _ => return Err(self.expected("a colon")),
+            _ => return Err(Fault::NoColon),
         }
-        Ok(Want::Value { or_close: false })
+        Ok(Want::Value)
     }
 
-    fn comma(&mut self) -> Result<Want, PromptError> {
-        let in_object = self.top_kind() == Some(Kind::Object);
+    fn comma(&mut self) -> Result<Want, Fault> {
+        let in_object = self.open.top().is_some_and(|top| top.is_object);
         match self.skip_space() {
             Some(b',') => {
                 self.at += 1;
-                Ok(if in_object {
-                    Want::Key { or_close: false }
-                } else {
-                    Want::Value { or_close: false }
-                })
+                Ok(if in_object { Want::Key } else { Want::Value })
             }
-            Some(b'}') if in_object => self.close(Kind::Object),
-            Some(b']') if !in_object => self.close(Kind::Array),
-            _ => Err(self.expected("a comma or the end of an array or object")),
+            Some(b'}') if in_object => Ok(self.close(Kind::Object)),
+            Some(b']') if !in_object => Ok(self.close(Kind::Array)),
+            _ => Err(Fault::NoComma),
         }
     }
 
-    fn top_kind(&self) -> Option<Kind> {
-        let index = self.open.top()?;
-        self.tokens.get(index as usize).map(|token| token.kind)
-    }
-
-    fn array(&mut self) -> Result<Want, PromptError> {
+    fn array(&mut self) -> Result<Want, Fault> {
         if let Some((end, rough)) = numbers(self.body, self.at + 1) {
             let spelling = if rough { Spelling::Odd } else { Spelling::Plain };
             self.push(Kind::Numbers, self.at, end, spelling)?;
             self.at = end;
             return Ok(Want::Comma);
         }
-        self.container(Kind::Array).map(|()| Want::Value { or_close: true })
+        self.container(Kind::Array).map(|()| Want::ValueOrClose)
     }
 
-    fn container(&mut self, kind: Kind) -> Result<(), PromptError> {
-        let index = self.push(kind, self.at, self.at, Spelling::Plain)?;
-        if self.open.push(index).is_none() {
-            return Err(PromptError::new(PromptErrorKind::TooDeep, self.at));
-        }
+    fn container(&mut self, kind: Kind) -> Result<(), Fault> {
+        let token = self.push(kind, self.at, self.at, Spelling::Plain)?;
+        let is_object = kind == Kind::Object;
+        self.open.push(Container { token, is_object }).ok_or(Fault::TooDeep)?;
         self.at += 1;
         Ok(())
     }
 
-    fn close(&mut self, kind: Kind) -> Result<Want, PromptError> {
+    fn close(&mut self, kind: Kind) -> Want {
         self.at += 1;
         let next = offset(self.tokens.len());
         let end = offset(self.at);
-        let index = self.open.pop().map(|index| index as usize);
+        let index = self.open.pop().map(|top| top.token as usize);
         if let Some(token) = index.and_then(|index| self.tokens.get_mut(index)) {
             debug_assert_eq!(token.kind, kind);
             token.end = end;
             token.next = next;
         }
-        Ok(Want::Comma)
+        Want::Comma
     }
 
-    fn text(&mut self) -> Result<(), PromptError> {
+    #[inline(always)]
+    fn text(&mut self) -> Result<(), Fault> {
         let start = self.at + 1;
-        let Some((end, spelling)) = string_end(self.body, start) else {
-            return Err(self.expected("the end of a string"));
-        };
+        let (end, spelling) = self.ends.end(start).ok_or(Fault::NoStringEnd)?;
         self.push(Kind::Text, start, end, spelling)?;
         self.at = end + 1;
         Ok(())
     }
 
-    fn number(&mut self) -> Result<Want, PromptError> {
+    fn number(&mut self) -> Result<Want, Fault> {
         for word in [&b"-Infinity"[..], b"Infinity", b"NaN"] {
             if self.rest().starts_with(word) {
                 return self.literal(word, Kind::Number);
             }
         }
-        let Some(end) = number_end(self.body, self.at) else {
-            return Err(self.expected("a number"));
-        };
+        let end = number_end(self.body, self.at).ok_or(Fault::NoNumber)?;
         self.push(Kind::Number, self.at, end, Spelling::Plain)?;
         self.at = end;
         Ok(Want::Comma)
     }
 
-    fn literal(&mut self, word: &'static [u8], kind: Kind) -> Result<Want, PromptError> {
+    fn literal(&mut self, word: &'static [u8], kind: Kind) -> Result<Want, Fault> {
         if !self.rest().starts_with(word) {
-            return Err(self.expected("a value"));
+            return Err(Fault::NoValue);
         }
         let end = self.at + word.len();
         self.push(kind, self.at, end, Spelling::Plain)?;
@@ -230,10 +257,11 @@ impl Scan<'_, '_> {
         start: usize,
         end: usize,
         spelling: Spelling,
-    ) -> Result<u32, PromptError> {
+    ) -> Result<u32, Fault> {
         let index = self.tokens.len();
         if index >= JSON_VALUES_MAX {
-            return Err(PromptError::new(PromptErrorKind::TooManyValues, start));
+            self.at = start;
+            return Err(Fault::TooManyValues);
         }
         let next = offset(index + 1);
         self.tokens.push(Token { start: offset(start), end: offset(end), next, kind, spelling });
@@ -245,18 +273,16 @@ impl Scan<'_, '_> {
     }
 
     /// The next byte that is not white space, without taking it.
+    #[inline(always)]
     fn skip_space(&mut self) -> Option<u8> {
         loop {
             let byte = *self.body.get(self.at)?;
-            if !is_space(byte) {
+            // All space is below, so that in a compact body one comparison tells.
+            if byte > b' ' || !is_space(byte) {
                 return Some(byte);
             }
             self.at += 1;
         }
-    }
-
-    fn expected(&self, what: &'static str) -> PromptError {
-        PromptError::syntax(what, self.at)
     }
 }
 
@@ -266,7 +292,7 @@ fn is_space(byte: u8) -> bool {
 
 // Bodies longer than u32 are refused before any offset is taken, and tokens are fewer than bytes.
 fn offset(at: usize) -> u32 {
-    u32::try_from(at).unwrap_or(u32::MAX)
+    at as u32
 }
 
 /// The end of a number at `at`: an optional minus, digits, an optional fraction, an optional exponent.
