@@ -80,8 +80,18 @@ impl Fingerprinter {
     }
 
     /// Appends canonical bytes.
+    #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
         self.canonical_bytes += bytes.len() as u64;
+        // Most pushes are short and complete no block.
+        if bytes.len() < self.block_bytes - self.partial.len() {
+            self.partial.extend_from_slice(bytes);
+        } else {
+            self.complete(bytes);
+        }
+    }
+
+    fn complete(&mut self, bytes: &[u8]) {
         let rest = self.fill_partial(bytes);
         let whole = rest.chunks_exact(self.block_bytes);
         self.partial.extend_from_slice(whole.remainder());
