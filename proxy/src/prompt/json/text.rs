@@ -7,6 +7,7 @@
 
 use super::Spelling;
 use std::borrow::Cow;
+use wide::u8x16;
 
 /// A string's bytes between its quotes.
 #[derive(Clone, Copy, Debug)]
@@ -127,10 +128,9 @@ impl<'a> Text<'a> {
     /// Replaces `bytes` by the text itself.
     fn decode_into(&self, bytes: &mut Vec<u8>) {
         bytes.clear();
-        bytes.reserve(self.raw.len());
+        bytes.reserve(self.raw.len() + STRIDE);
         let mut rest = self.raw;
-        while let Some((before, from)) = cut_at_slash(rest) {
-            bytes.extend_from_slice(before);
+        while let Some(from) = copy_to_slash(rest, bytes) {
             let len = match from.get(1).map_or(0, |&letter| plain_escape(letter)) {
                 0 => {
                     let (escape, len) = Escape::read(from);
@@ -186,12 +186,28 @@ fn find(byte: u8, raw: &[u8], from: usize) -> Option<usize> {
     raw.get(from..).and_then(|rest| memchr::memchr(byte, rest)).map(|at| from + at)
 }
 
-/// What stands before the first backslash, and the rest from it on.
-fn cut_at_slash(raw: &[u8]) -> Option<(&[u8], &[u8])> {
-    // In code the next one is near: asking for it costs more than looking.
-    let near = raw.iter().take(16).position(|&byte| byte == b'\\');
-    let slash = near.or_else(|| find(b'\\', raw, 16))?;
-    raw.split_at_checked(slash)
+/// Bytes copied together.
+const STRIDE: usize = 16;
+
+/// Appends what stands before the first backslash, and returns the rest from it on. In code the next one is near: what is
+/// copied too far is taken back, which costs less than to search first.
+#[inline(always)]
+fn copy_to_slash<'r>(raw: &'r [u8], bytes: &mut Vec<u8>) -> Option<&'r [u8]> {
+    let mut rest = raw;
+    while let Some((chunk, behind)) = rest.split_first_chunk::<STRIDE>() {
+        bytes.extend_from_slice(chunk);
+        let slashes = u8x16::new(*chunk).simd_eq(u8x16::splat(b'\\')).to_bitmask();
+        if slashes != 0 {
+            let at = slashes.trailing_zeros() as usize;
+            bytes.truncate(bytes.len() - (STRIDE - at));
+            return rest.get(at..);
+        }
+        rest = behind;
+    }
+    let slash = rest.iter().position(|&byte| byte == b'\\');
+    let (before, from) = rest.split_at(slash.unwrap_or(rest.len()));
+    bytes.extend_from_slice(before);
+    slash.is_some().then_some(from)
 }
 
 /// What a backslash and this letter stand for, if that is one byte; else 0.
