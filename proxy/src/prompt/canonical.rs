@@ -51,6 +51,9 @@ impl Frame {
     }
 }
 
+/// Whether a member's name is one of those that are left out.
+pub(super) type Named = fn(&[u8]) -> bool;
+
 /// Pushes frames into a [`Canon`] and counts what it pushed.
 pub(super) struct Writer<'w, 'a, C> {
     canon: &'w mut C,
@@ -164,11 +167,9 @@ impl<'w, 'a, C: Canon> Writer<'w, 'a, C> {
     }
 
     /// An object as JSON without its empty members and without those named; nothing if none is left.
-    pub(super) fn json_without(&mut self, frame: Frame, value: Value<'_, '_>, names: &[&str]) {
+    pub(super) fn json_without(&mut self, frame: Frame, value: Value<'_, '_>, named: Named) {
+        let skip = |key: &[u8], value: Value<'_, '_>| value.is_empty() || named(key);
         let Writer { canon, scratch, bytes, .. } = self;
-        let skip = |key: &json::Name<'_>, value: Value<'_, '_>| {
-            value.is_empty() || names.iter().any(|name| key.is(name))
-        };
         let opening = frame.opening();
         let wrote =
             canonical_json::write_without(value, skip, &mut scratch.order, &opening, |piece| {

@@ -4,13 +4,21 @@
 //! What already stands in that spelling is handed on as the longest possible run of the body's own bytes: a compact,
 //! sorted tool definition is one push. Recursion is bounded by the reader's depth limit.
 
-use super::json::{Kind, Name, Spelling, Tape, Value, canonical_number};
+use super::json::{Kind, Spelling, Tape, Value, canonical_number, is_canonical_number};
+use std::cmp::Ordering;
 
 /// What clients move from turn to turn; no template shows it.
-const MARKER: &str = "cache_control";
+const MARKER: &[u8] = b"cache_control";
 
-/// A member of an object: the places of its key and of its value.
-pub(super) type Member = (u32, u32);
+/// A member of an object.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    /// The first bytes of its name as one number, which nearly always tells two names apart.
+    first: u64,
+    /// The places of its name and of its value.
+    name: u32,
+    value: u32,
+}
 
 /// Members being sorted, for all objects that are open at the moment. Reused between requests.
 #[derive(Debug, Default)]
@@ -29,25 +37,25 @@ impl Order {
 /// Writes `value` canonically.
 pub(super) fn write(value: Value<'_, '_>, order: &mut Order, take: impl FnMut(&[u8])) {
     let mut out = Out::new(value, order, take);
-    out.value(value);
+    out.value(value.index());
     out.flush();
 }
 
 /// Writes the object `value` without the members that `skip` names; returns false and writes nothing if none is left.
 pub(super) fn write_without(
     value: Value<'_, '_>,
-    skip: impl Fn(&Name<'_>, Value<'_, '_>) -> bool,
+    skip: impl Fn(&[u8], Value<'_, '_>) -> bool,
     order: &mut Order,
     before: &[u8],
     mut take: impl FnMut(&[u8]),
 ) -> bool {
-    let kept = |key: Name<'_>, value| !skip(&key, value) && !key.is(MARKER);
-    if !value.members().any(|(key, value)| kept(key.name(), value)) {
+    let kept = |name: &[u8], value| name != MARKER && !skip(name, value);
+    if !value.members().any(|(key, value)| kept(key.name().bytes(), value)) {
         return false;
     }
     take(before);
     let mut out = Out::new(value, order, take);
-    out.object(value, skip);
+    out.object(value.index(), skip);
     out.flush();
     true
 }
@@ -72,8 +80,9 @@ pub(super) fn write_embedded(
     true
 }
 
-struct Out<'o, 'a, F> {
-    body: &'a [u8],
+struct Out<'o, 't, 'a, F> {
+    /// The text whose values are written, by their places.
+    text: Value<'t, 'a>,
     /// The run of the body that is waiting to be handed on.
     start: usize,
     end: usize,
@@ -81,18 +90,19 @@ struct Out<'o, 'a, F> {
     take: F,
 }
 
-impl<'o, 'a, F: FnMut(&[u8])> Out<'o, 'a, F> {
-    fn new(value: Value<'_, 'a>, order: &'o mut Order, take: F) -> Out<'o, 'a, F> {
-        Out { body: value.body(), start: 0, end: 0, order, take }
+impl<'o, 't, 'a, F: FnMut(&[u8])> Out<'o, 't, 'a, F> {
+    fn new(text: Value<'t, 'a>, order: &'o mut Order, take: F) -> Out<'o, 't, 'a, F> {
+        Out { text, start: 0, end: 0, order, take }
     }
 
     fn flush(&mut self) {
         if self.start < self.end {
-            (self.take)(self.body.get(self.start..self.end).unwrap_or_default());
+            (self.take)(self.text.body().get(self.start..self.end).unwrap_or_default());
         }
         self.start = self.end;
     }
 
+    #[inline(always)]
     fn run(&mut self, start: usize, end: usize) {
         if start != self.end {
             self.flush();
@@ -107,124 +117,169 @@ impl<'o, 'a, F: FnMut(&[u8])> Out<'o, 'a, F> {
     }
 
     /// A byte of punctuation, taken from the body if it stands behind the waiting run there too.
+    #[inline(always)]
     fn punctuation(&mut self, byte: u8) {
-        if self.start < self.end && self.body.get(self.end) == Some(&byte) {
+        if self.start < self.end && self.text.body().get(self.end) == Some(&byte) {
             self.end += 1;
         } else {
             self.piece(&[byte]);
         }
     }
 
-    fn value(&mut self, value: Value<'_, 'a>) {
+    #[inline(always)]
+    fn value(&mut self, place: usize) {
+        let value = self.text.at(place);
         match value.kind() {
             Kind::Null | Kind::True | Kind::False => self.run(value.start(), value.end()),
-            Kind::Number => self.number(value.raw()),
-            Kind::Text => self.text(value),
-            Kind::Object => self.object(value, |_, _| false),
-            Kind::Array => self.array(value),
+            Kind::Number => self.number(value),
+            Kind::Text => self.text(place),
+            Kind::Object => self.object(place, |_, _| false),
+            Kind::Array => self.array(place),
             Kind::Numbers if value.spelling() == Spelling::Odd => self.numbers(value),
             Kind::Numbers => self.run(value.start(), value.end()),
         }
     }
 
-    fn number(&mut self, raw: &[u8]) {
+    fn number(&mut self, value: Value<'_, '_>) {
+        if is_canonical_number(value.raw()) {
+            return self.run(value.start(), value.end());
+        }
         self.flush();
-        canonical_number(raw, &mut self.take);
+        canonical_number(value.raw(), &mut self.take);
     }
 
-    fn text(&mut self, value: Value<'_, 'a>) {
-        let Some(text) = value.text() else { return };
-        let (start, end) = (value.start(), value.end());
-        if text.is_canonical() {
-            return self.run(start.saturating_sub(1), end + 1);
+    #[inline(always)]
+    fn text(&mut self, place: usize) {
+        let value = self.text.at(place);
+        if value.spelling() != Spelling::Odd {
+            return self.run(value.start().saturating_sub(1), value.end() + 1);
         }
+        self.odd_text(place);
+    }
+
+    #[cold]
+    fn odd_text(&mut self, place: usize) {
+        let value = self.text.at(place);
+        let Some(text) = value.text() else { return };
         self.piece(b"\"");
         text.canonical(|piece| {
             (self.take)(piece);
             true
         });
-        self.run(end, end + 1);
+        self.run(value.end(), value.end() + 1);
     }
 
-    fn array(&mut self, value: Value<'_, 'a>) {
+    #[inline(never)]
+    fn array(&mut self, place: usize) {
+        let value = self.text.at(place);
         self.run(value.start(), value.start() + 1);
         for (at, item) in value.items().enumerate() {
             if at > 0 {
                 self.punctuation(b',');
             }
-            self.value(item);
+            self.value(item.index());
         }
         self.punctuation(b']');
     }
 
-    fn numbers(&mut self, value: Value<'_, 'a>) {
+    fn numbers(&mut self, value: Value<'_, '_>) {
         self.piece(b"[");
         for (at, number) in value.numbers().enumerate() {
             if at > 0 {
                 self.piece(b",");
             }
-            self.number(number);
+            canonical_number(number, &mut self.take);
         }
         self.piece(b"]");
     }
 
-    fn object(&mut self, value: Value<'_, 'a>, skip: impl Fn(&Name<'_>, Value<'_, '_>) -> bool) {
+    #[inline(never)]
+    fn object(&mut self, place: usize, skip: impl Fn(&[u8], Value<'_, '_>) -> bool) {
+        let value = self.text.at(place);
         let base = self.order.members.len();
         collect(value, skip, &mut self.order.members);
         let end = self.order.members.len();
         self.run(value.start(), value.start() + 1);
         for at in base..end {
-            let Some(&(key, inner)) = self.order.members.get(at) else { break };
+            let Some(&Member { name, value, .. }) = self.order.members.get(at) else { break };
             if at > base {
                 self.punctuation(b',');
             }
-            self.text(value.at(key as usize));
+            self.text(name as usize);
             self.punctuation(b':');
-            self.value(value.at(inner as usize));
+            self.value(value as usize);
         }
         self.order.members.truncate(base);
         self.punctuation(b'}');
     }
 }
 
-/// Appends the members of `value`, sorted by key and without earlier ones of the same key.
+/// Appends the members of `value`, sorted by name and without earlier ones of the same name.
+#[inline(always)]
 fn collect(
     value: Value<'_, '_>,
-    skip: impl Fn(&Name<'_>, Value<'_, '_>) -> bool,
+    skip: impl Fn(&[u8], Value<'_, '_>) -> bool,
     members: &mut Vec<Member>,
 ) {
     let base = members.len();
-    let mut sorted = true;
+    let mut rises = true;
     let mut odd = false;
-    let mut last: Option<&[u8]> = None;
+    let mut last = None;
     for (key, inner) in value.entries() {
         let Some(text) = key.text() else { continue };
         let name = text.name();
-        if name.is(MARKER) || skip(&name, inner) {
+        if name.bytes() == MARKER || skip(name.bytes(), inner) {
             continue;
         }
         odd |= key.spelling() == Spelling::Odd;
-        sorted &= last.is_none_or(|last| last < text.raw());
-        last = Some(text.raw());
         // A table's places fit in 32 bits, see the reader.
-        members.push((key.index() as u32, inner.index() as u32));
+        let (name, inner) = (key.index() as u32, inner.index() as u32);
+        let member = Member { first: first_bytes(key), name, value: inner };
+        rises &= last.is_none_or(|last| order(value, &last, &member).is_lt());
+        last = Some(member);
+        members.push(member);
     }
-    if !sorted || odd {
+    if !rises || odd {
         sort(value, members, base, odd);
     }
 }
 
+/// The first eight bytes of a name, the first of them the highest; zeros for those it does not have.
+#[inline(always)]
+fn first_bytes(name: Value<'_, '_>) -> u64 {
+    let (raw, from) = (name.raw(), name.body().get(name.start()..).unwrap_or_default());
+    match (raw.len(), from.first_chunk()) {
+        (8.., Some(bytes)) => u64::from_be_bytes(*bytes),
+        // What stands behind a short name is shifted out.
+        (len @ 1.., Some(bytes)) => {
+            let behind = 64 - 8 * len;
+            u64::from_be_bytes(*bytes) >> behind << behind
+        }
+        (_, None) | (0, _) => {
+            raw.iter().rev().fold(0, |number, byte| number >> 8 | u64::from(*byte) << 56)
+        }
+    }
+}
+
+/// How two members of the text of `value` are ordered by their names.
+#[inline(always)]
+fn order(value: Value<'_, '_>, one: &Member, other: &Member) -> Ordering {
+    let raw = |member: &Member| value.at(member.name as usize).raw();
+    one.first.cmp(&other.first).then_with(|| raw(one).cmp(raw(other)))
+}
+
 fn sort(value: Value<'_, '_>, members: &mut Vec<Member>, base: usize, odd: bool) {
-    let name = |member: &Member| value.at(member.0 as usize);
     let fresh = members.get_mut(base..).unwrap_or_default();
     if odd {
-        let form =
-            |member: &Member| name(member).text().map(|text| text.canonical_bytes().into_owned());
+        let form = |member: &Member| {
+            let name = value.at(member.name as usize).text();
+            name.map(|text| text.canonical_bytes().into_owned())
+        };
         fresh.sort_by_cached_key(form);
         keep_last(members, base, |a, b| form(a) == form(b));
     } else {
-        fresh.sort_by(|a, b| name(a).raw().cmp(name(b).raw()));
-        keep_last(members, base, |a, b| name(a).raw() == name(b).raw());
+        fresh.sort_by(|a, b| order(value, a, b));
+        keep_last(members, base, |a, b| order(value, a, b).is_eq());
     }
 }
 

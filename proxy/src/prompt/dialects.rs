@@ -4,7 +4,7 @@ use super::Canon;
 use super::canonical::{Frame, Writer};
 use super::fields::{Fields, Name};
 use super::json::{Kind, Text, Value};
-use super::messages::RANDOM;
+use super::messages::is_random;
 use crate::api::Api;
 
 impl<'a, C: Canon> Writer<'_, 'a, C> {
@@ -58,7 +58,7 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
                 self.outcome(item, "output")
             }
             Some(b"reasoning") => self.reasoning_item(item),
-            _ => self.json_without(Frame::Json, item, &RANDOM),
+            _ => self.json_without(Frame::Json, item, is_random),
         }
     }
 
@@ -76,7 +76,7 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
             for part in list.items() {
                 match part.get("text").and_then(|text| text.text()) {
                     Some(text) => self.named(Frame::Reasoning, text),
-                    None => self.json_without(Frame::Json, part, &RANDOM),
+                    None => self.json_without(Frame::Json, part, is_random),
                 }
             }
         }
@@ -138,7 +138,7 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
     /// llama.cpp's `{"prompt_string":…,"multimodal_data":[…]}`, and whatever else an object may be.
     fn prompt_with_media(&mut self, value: Value<'_, 'a>) {
         let [text, media] = value.pick(["prompt_string", "multimodal_data"]);
-        let Some(text) = text else { return self.json_without(Frame::Json, value, &RANDOM) };
+        let Some(text) = text else { return self.json_without(Frame::Json, value, is_random) };
         self.plain_text(text);
         if let Some(media) = media {
             media.items().for_each(|media| self.attachment(media));

@@ -10,31 +10,36 @@ use super::json::{Kind, Spelling, Text, Value};
 const BILLING: &str = "x-anthropic-billing-header";
 
 /// Members of a message that have a place of their own, or none in the prompt.
-const NAMED: [&str; 18] = [
-    "role",
-    "content",
-    "reasoning_content",
-    "reasoning",
-    "thinking",
-    "name",
-    "tool_calls",
-    "function_call",
-    // Random, or about accounting.
-    "type",
-    "id",
-    "tool_call_id",
-    "status",
-    "annotations",
-    "refusal",
-    // They say how the reply should go on behind this message, not what it holds.
-    "prefix",
-    "partial",
-    "audio",
-    "cache_control",
-];
+fn is_named(member: &[u8]) -> bool {
+    matches!(
+        member,
+        b"role"
+            | b"content"
+            | b"reasoning_content"
+            | b"reasoning"
+            | b"thinking"
+            | b"name"
+            | b"tool_calls"
+            | b"function_call"
+            // Random, or about accounting.
+            | b"type"
+            | b"id"
+            | b"tool_call_id"
+            | b"status"
+            | b"annotations"
+            | b"refusal"
+            // They say how the reply should go on behind this message, not what it holds.
+            | b"prefix"
+            | b"partial"
+            | b"audio"
+            | b"cache_control"
+    )
+}
 
 /// Members of a part or item that are random per call.
-pub(super) const RANDOM: [&str; 5] = ["id", "call_id", "tool_use_id", "tool_call_id", "status"];
+pub(super) fn is_random(member: &[u8]) -> bool {
+    matches!(member, b"id" | b"call_id" | b"tool_use_id" | b"tool_call_id" | b"status")
+}
 
 impl<'a, C: Canon> Writer<'_, 'a, C> {
     /// A list of messages, or one text from the user.
@@ -77,7 +82,7 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
         if let Some(call) = call {
             self.chat_call(call);
         }
-        self.json_without(Frame::Extra, message, &NAMED);
+        self.json_without(Frame::Extra, message, is_named);
     }
 
     // Engines and clients disagree on the name; a message has one of them.
@@ -116,7 +121,7 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
             (Part::Call, _) => self.block_call(part),
             (Part::Outcome, _) => self.outcome(part, "content"),
             (Part::Media, _) if !holds_text(part) => self.attachment(part),
-            _ => self.json_without(Frame::Json, part, &RANDOM),
+            _ => self.json_without(Frame::Json, part, is_random),
         }
     }
 
@@ -124,7 +129,7 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
         match part.get("thinking").and_then(|thinking| thinking.text()) {
             Some(text) if text.raw().is_empty() => {}
             Some(text) => self.named(Frame::Reasoning, text),
-            None => self.json_without(Frame::Json, part, &RANDOM),
+            None => self.json_without(Frame::Json, part, is_random),
         }
     }
 
@@ -139,7 +144,7 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
         let function = call.get("function").unwrap_or(call);
         let [name, arguments] = function.pick(["name", "arguments"]);
         if name.is_none() {
-            return self.json_without(Frame::Json, call, &RANDOM);
+            return self.json_without(Frame::Json, call, is_random);
         }
         self.call(name, arguments);
     }

@@ -16,9 +16,9 @@ mod text;
 mod value;
 
 pub(crate) use ending::Spelling;
-pub(crate) use number::canonical as canonical_number;
+pub(crate) use number::{canonical as canonical_number, is_plain as is_canonical_number};
 pub(crate) use scan::Tape;
-pub(crate) use text::{Name, Text};
+pub(crate) use text::Text;
 pub(crate) use value::Value;
 
 /// What stands at a token.

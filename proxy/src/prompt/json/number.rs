@@ -20,7 +20,7 @@ pub(crate) fn canonical(raw: &[u8], mut take: impl FnMut(&[u8])) {
 }
 
 /// A short integer without a sign or leading zero: already canonical, and nearly every number there is.
-pub(super) fn is_plain(raw: &[u8]) -> bool {
+pub(crate) fn is_plain(raw: &[u8]) -> bool {
     raw.len() <= PLAIN_DIGITS_MAX
         && raw.iter().all(u8::is_ascii_digit)
         && (raw.len() == 1 || raw.first() != Some(&b'0'))

@@ -27,10 +27,13 @@ impl<'a> Text<'a> {
     }
 
     /// The text for comparison with names, decoded once however many names follow.
+    #[inline(always)]
     pub(crate) fn name(&self) -> Name<'a> {
-        if self.is_canonical() {
-            return Name::Plain(self.raw);
-        }
+        if self.is_canonical() { Name::Plain(self.raw) } else { self.decoded_name() }
+    }
+
+    #[cold]
+    fn decoded_name(&self) -> Name<'a> {
         let mut decoded = Piece::empty();
         let mut fits = true;
         self.canonical(|piece| {
@@ -41,13 +44,14 @@ impl<'a> Text<'a> {
     }
 
     /// Whether the text equals a plain name, however it is spelled.
+    #[inline(always)]
     pub(crate) fn is(&self, name: &str) -> bool {
         self.name().is(name)
     }
 
     /// Whether the text begins with a plain name, however it is spelled.
     pub(crate) fn begins_with(&self, name: &str) -> bool {
-        if self.spelling == Spelling::Plain {
+        if self.is_canonical() {
             return self.raw.starts_with(name.as_bytes());
         }
         let mut rest = name.as_bytes();
@@ -91,16 +95,19 @@ impl<'a> Text<'a> {
     }
 
     /// The canonical spelling, borrowed where it is what stands there.
+    #[inline(always)]
     pub(crate) fn canonical_bytes(&self) -> Cow<'a, [u8]> {
-        if self.is_canonical() {
-            return Cow::Borrowed(self.raw);
-        }
+        if self.is_canonical() { Cow::Borrowed(self.raw) } else { Cow::Owned(self.rewritten()) }
+    }
+
+    #[cold]
+    fn rewritten(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.raw.len());
         self.canonical(|piece| {
             bytes.extend_from_slice(piece);
             true
         });
-        Cow::Owned(bytes)
+        bytes
     }
 
     /// The text itself, without escapes. A lone surrogate becomes its three-byte form.
@@ -144,7 +151,6 @@ impl<'a> Text<'a> {
             };
             rest = from.get(len..).unwrap_or_default();
         }
-        bytes.extend_from_slice(rest);
     }
 
     /// The text as UTF-8, `None` if it is not.
@@ -169,6 +175,7 @@ pub(crate) enum Name<'a> {
 const NAME_BYTES_MAX: usize = 32;
 
 impl Name<'_> {
+    #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Name::Plain(bytes) => bytes,
@@ -176,6 +183,7 @@ impl Name<'_> {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn is(&self, name: &str) -> bool {
         debug_assert!(name.len() <= NAME_BYTES_MAX);
         self.bytes() == name.as_bytes()

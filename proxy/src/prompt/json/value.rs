@@ -120,7 +120,9 @@ impl<'t, 'a> Value<'t, 'a> {
         spans.filter(move |_| !empty)
     }
 
-    /// The values of the named members, the last one if a name stands twice, as engines take it.
+    /// The values of the named members, the last one if a name stands twice, as engines take it. Inlined, so that a key is
+    /// compared with names that are known: by their lengths and as numbers.
+    #[inline(always)]
     pub(crate) fn pick<const N: usize>(&self, names: [&str; N]) -> [Option<Value<'t, 'a>>; N] {
         let mut found = [None; N];
         for (key, value) in self.members() {
@@ -134,6 +136,7 @@ impl<'t, 'a> Value<'t, 'a> {
     }
 
     /// The value of one member.
+    #[inline(always)]
     pub(crate) fn get(&self, name: &str) -> Option<Value<'t, 'a>> {
         let [value] = self.pick([name]);
         value
