@@ -83,7 +83,9 @@ impl<'b> Ends<'b> {
                 next -= next % BLOCK;
             }
             ends.look(next, whole.carry)?;
-            whole.append(ends.seen.part(0));
+            // Of most blocks everything belongs to the string.
+            let part = if ends.seen.quotes == 0 { ends.seen } else { ends.seen.part(0) };
+            whole.append(part);
         }
         *self = ends;
         Some((ends.at - BLOCK + whole.end(), whole.spelling()))

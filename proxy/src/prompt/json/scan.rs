@@ -133,13 +133,20 @@ impl Scan<'_, '_> {
             self.at = 3;
         }
         let mut want = Want::Value;
+        // In the order they mostly come in, so that a step goes on to the next one without asking which it is.
         loop {
-            want = match want {
-                Want::Value | Want::ValueOrClose => self.value(want)?,
-                Want::Key | Want::KeyOrClose => self.key(want)?,
-                Want::Comma if self.open.depth == 0 => break,
-                Want::Comma => self.comma()?,
-            };
+            if matches!(want, Want::Key | Want::KeyOrClose) {
+                want = self.key(want)?;
+            }
+            if matches!(want, Want::Value | Want::ValueOrClose) {
+                want = self.value(want)?;
+            }
+            if want == Want::Comma {
+                if self.open.depth == 0 {
+                    break;
+                }
+                want = self.comma()?;
+            }
         }
         match self.skip_space() {
             None => Ok(()),

@@ -418,6 +418,18 @@ mod tests {
     }
 
     #[test]
+    fn escapes_are_decoded_wherever_they_stand() {
+        for before in 0..40 {
+            for between in 0..20 {
+                let (a, b) = ("a".repeat(before), "b".repeat(between));
+                let raw = format!(r"{a}\n{b}\u00e9\\{b}");
+                let plain = format!("{a}\n{b}é\\{b}");
+                assert_eq!(text(&raw).decode().as_ref(), plain.as_bytes(), "{raw}");
+            }
+        }
+    }
+
+    #[test]
     fn names_are_recognised_in_any_spelling() {
         assert!(text("model").is("model") && text(r"m\u006fdel").is("model"));
         assert!(!text("models").is("model") && !text(r"m\u006fdels").is("model"));
