@@ -234,7 +234,7 @@ fn collect(
         odd |= key.spelling() == Spelling::Odd;
         // A table's places fit in 32 bits, see the reader.
         let (name, inner) = (key.index() as u32, inner.index() as u32);
-        let member = Member { first: first_bytes(key), name, value: inner };
+        let member = Member { first: first_bytes(text.raw(), key.onward()), name, value: inner };
         rises &= last.is_none_or(|last| order(value, &last, &member).is_lt());
         last = Some(member);
         members.push(member);
@@ -244,20 +244,19 @@ fn collect(
     }
 }
 
-/// The first eight bytes of a name, the first of them the highest; zeros for those it does not have.
+/// The first eight bytes of a name, the first of them the highest; zeros for those it does not have. `onward` is the body
+/// from it on.
 #[inline(always)]
-fn first_bytes(name: Value<'_, '_>) -> u64 {
-    let (raw, from) = (name.raw(), name.body().get(name.start()..).unwrap_or_default());
-    match (raw.len(), from.first_chunk()) {
+fn first_bytes(name: &[u8], onward: &[u8]) -> u64 {
+    match (name.len(), onward.first_chunk()) {
+        (0, _) => 0,
         (8.., Some(bytes)) => u64::from_be_bytes(*bytes),
         // What stands behind a short name is shifted out.
-        (len @ 1.., Some(bytes)) => {
+        (len, Some(bytes)) => {
             let behind = 64 - 8 * len;
             u64::from_be_bytes(*bytes) >> behind << behind
         }
-        (_, None) | (0, _) => {
-            raw.iter().rev().fold(0, |number, byte| number >> 8 | u64::from(*byte) << 56)
-        }
+        (_, None) => name.iter().rev().fold(0, |rest, byte| rest >> 8 | u64::from(*byte) << 56),
     }
 }
 
@@ -326,6 +325,25 @@ mod tests {
             r#"{"z":1,"a":0,"a":[1,2,{"b":0.7}],"t":"x","n":[],"n":[1,2],"t":"é\n","z":null}"#,
         ] {
             assert_eq!(form(json).0, expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn members_are_sorted_as_the_bytes_of_their_names_are() {
+        let mut rng = fastrand::Rng::with_seed(9);
+        for _ in 0..3_000 {
+            let (mut members, mut sorted) = (Vec::new(), std::collections::BTreeMap::new());
+            for at in 0..rng.usize(..40) {
+                // Many share their first bytes, some are equal, some are another's beginning.
+                let name: String =
+                    (0..rng.usize(..12)).map(|_| rng.choice(['a', 'é']).unwrap_or('a')).collect();
+                members.push(format!("\"{name}\":{at}"));
+                sorted.insert(name, at);
+            }
+            let sorted: Vec<_> =
+                sorted.iter().map(|(name, at)| format!("\"{name}\":{at}")).collect();
+            let json = format!("{{{}}}", members.join(","));
+            assert_eq!(form(&json).0, format!("{{{}}}", sorted.join(",")), "{json}");
         }
     }
 

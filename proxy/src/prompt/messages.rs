@@ -65,14 +65,23 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
         if message.kind() != Kind::Object {
             return self.system_or(message, "user");
         }
-        let names = ["role", "content", "name", "tool_calls", "function_call"];
-        let [role, content, name, calls, call] = message.pick(names);
+        let [role, content, name, calls, call, reasoning @ ..] = message.pick([
+            "role",
+            "content",
+            "name",
+            "tool_calls",
+            "function_call",
+            // Engines and clients disagree on the name; a message has one of them.
+            "reasoning_content",
+            "reasoning",
+            "thinking",
+        ]);
         self.message(role.and_then(|role| role.text()).unwrap_or(Text::new(b"", Spelling::Plain)));
         if let Some(name) = name.and_then(|name| name.text()).filter(|name| !name.raw().is_empty())
         {
             self.named(Frame::Name, name);
         }
-        self.reasoning(message);
+        reasoning.into_iter().flatten().for_each(|value| self.reasoning(value));
         if let Some(content) = content {
             self.content(content);
         }
@@ -85,16 +94,11 @@ impl<'a, C: Canon> Writer<'_, 'a, C> {
         self.json_without(Frame::Extra, message, is_named);
     }
 
-    // Engines and clients disagree on the name; a message has one of them.
-    fn reasoning(&mut self, message: Value<'_, 'a>) {
-        for value in
-            message.pick(["reasoning_content", "reasoning", "thinking"]).into_iter().flatten()
-        {
-            match value.text() {
-                Some(text) if text.raw().is_empty() => {}
-                Some(text) => self.named(Frame::Reasoning, text),
-                None => self.json(Frame::Reasoning, value),
-            }
+    fn reasoning(&mut self, value: Value<'_, 'a>) {
+        match value.text() {
+            Some(text) if text.raw().is_empty() => {}
+            Some(text) => self.named(Frame::Reasoning, text),
+            None => self.json(Frame::Reasoning, value),
         }
     }
 

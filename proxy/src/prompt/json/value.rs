@@ -49,6 +49,11 @@ impl<'t, 'a> Value<'t, 'a> {
         self.body.get(self.start()..self.end()).unwrap_or_default()
     }
 
+    /// The body from the value on.
+    pub(crate) fn onward(&self) -> &'a [u8] {
+        self.body.get(self.start()..).unwrap_or_default()
+    }
+
     pub(crate) fn body(&self) -> &'a [u8] {
         self.body
     }
@@ -90,25 +95,37 @@ impl<'t, 'a> Value<'t, 'a> {
 
     /// Members of an object in the order they stand; nothing for any other kind.
     pub(crate) fn members(&self) -> impl Iterator<Item = (Text<'a>, Value<'t, 'a>)> + use<'t, 'a> {
-        let mut walk = Walk::inside(*self, Kind::Object);
-        std::iter::from_fn(move || {
-            let key = walk.next()?;
-            let value = walk.next()?;
-            Some((Text::new(key.raw(), key.spelling()), value))
-        })
+        self.entries().map(|(key, value)| (Text::new(key.raw(), key.spelling()), value))
     }
 
     /// Members with the key as a value, for those who need its place.
     pub(crate) fn entries(
         &self,
     ) -> impl Iterator<Item = (Value<'t, 'a>, Value<'t, 'a>)> + use<'t, 'a> {
-        let mut walk = Walk::inside(*self, Kind::Object);
-        std::iter::from_fn(move || Some((walk.next()?, walk.next()?)))
+        let object = *self;
+        let token = object.token();
+        let end = if token.kind == Kind::Object { token.next as usize } else { 0 };
+        let mut at = object.index + 1;
+        std::iter::from_fn(move || {
+            // A key has nothing inside, so its value stands right behind it.
+            let [_, value] = object.tokens.get(at..end)?.first_chunk()?;
+            let entry = (object.at(at), object.at(at + 1));
+            at = value.next as usize;
+            Some(entry)
+        })
     }
 
     /// Items of an array; nothing for any other kind, arrays of numbers included.
     pub(crate) fn items(&self) -> impl Iterator<Item = Value<'t, 'a>> + use<'t, 'a> {
-        Walk::inside(*self, Kind::Array)
+        let array = *self;
+        let token = array.token();
+        let end = if token.kind == Kind::Array { token.next as usize } else { 0 };
+        let mut at = array.index + 1;
+        std::iter::from_fn(move || {
+            let item = array.at(at);
+            at = array.tokens.get(at..end)?.first()?.next as usize;
+            Some(item)
+        })
     }
 
     /// The spans of an array of numbers.
@@ -140,33 +157,6 @@ impl<'t, 'a> Value<'t, 'a> {
     pub(crate) fn get(&self, name: &str) -> Option<Value<'t, 'a>> {
         let [value] = self.pick([name]);
         value
-    }
-}
-
-/// Steps over the values directly inside a container.
-struct Walk<'t, 'a> {
-    at: Value<'t, 'a>,
-    end: usize,
-}
-
-impl<'t, 'a> Walk<'t, 'a> {
-    fn inside(container: Value<'t, 'a>, kind: Kind) -> Walk<'t, 'a> {
-        let token = container.token();
-        let end = if token.kind == kind { token.next as usize } else { 0 };
-        Walk { at: Value { index: container.index + 1, ..container }, end }
-    }
-}
-
-impl<'t, 'a> Iterator for Walk<'t, 'a> {
-    type Item = Value<'t, 'a>;
-
-    fn next(&mut self) -> Option<Value<'t, 'a>> {
-        if self.at.index >= self.end {
-            return None;
-        }
-        let found = self.at;
-        self.at.index = found.token().next as usize;
-        Some(found)
     }
 }
 
