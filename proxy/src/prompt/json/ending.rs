@@ -11,7 +11,7 @@ pub(crate) enum Spelling {
     Plain,
     /// With escapes, all of which every writer spells alike.
     Escaped,
-    /// With escapes that have more than one spelling: `\u` or `\/` stands in it.
+    /// With escapes that have more than one spelling, `\u` or `\/`, or with some that JSON does not know.
     Odd,
 }
 
@@ -132,7 +132,7 @@ impl Marks {
         let quotes = mask(block, |part| part.simd_eq(u8x16::splat(b'"')));
         let slashes = mask(block, |part| part.simd_eq(u8x16::splat(b'\\')));
         let (escaped, carry) = escaped(slashes, carry);
-        // Of all letters of escapes only those of odd spellings, `u` and `/`, are odd bytes.
+        // Of all letters that JSON knows behind a backslash only `u` and `/` are odd bytes.
         let odd = escaped & mask(block, |part| (part & u8x16::splat(1)).simd_eq(u8x16::splat(1)));
         Marks { quotes: quotes & !escaped, slashes, odd, carry }
     }
@@ -200,7 +200,7 @@ mod tests {
             match body.get(at)? {
                 b'"' => return Some((at, spelling)),
                 b'\\' => {
-                    // Where no escape has such a letter either.
+                    // `u`, `/` and letters that no escape has.
                     let odd = body.get(at + 1).is_some_and(|letter| letter % 2 == 1);
                     if odd {
                         spelling = Spelling::Odd;
