@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bench::arena::engine::EngineOptions;
 use bench::arena::mersenne::Mersenne;
 use bench::arena::results::Outcome;
-use bench::arena::routers::product::{ProductOptions, TURN_WAIT_MS};
+use bench::arena::routers::product::{GIVE_WAY_MAX, ProductOptions, TURN_WAIT_MS};
 use bench::arena::routers::{self, Entry, Kind};
 use bench::arena::sim::{Outage, Sim};
 use bench::arena::source::Source;
@@ -243,9 +243,10 @@ fn long_ones_and_a_short_one() -> Vec<Request> {
 }
 
 #[test]
-fn turns_are_waited_for_as_long_as_by_the_proxys_default() {
+fn turns_are_waited_for_as_long_and_way_is_given_as_often_as_by_the_proxys_default() {
     let proxy = config::Config::from_backends(&["http://127.0.0.1:8000"], &[], None).unwrap();
     assert_eq!(proxy.routing.turn_wait_ms, TURN_WAIT_MS);
+    assert_eq!(proxy.routing.give_way_max, GIVE_WAY_MAX);
 }
 
 #[test]
@@ -262,4 +263,43 @@ fn who_is_short_does_not_stand_behind_long_ones_that_wait_for_their_turn() {
     assert!(short_s(&setup) < longest_s, "{}", short_s(&setup));
     setup.product.turn_wait_ms = 0;
     assert!(short_s(&setup) > 2.0 * longest_s, "{}", short_s(&setup));
+}
+
+/// One that shows how fast the engine is and comes back, while a long one is prefilled there.
+fn a_long_one_and_one_that_comes_home() -> Vec<Request> {
+    let request = |session: u64, at_s: f64, blocks: u64| Request {
+        at_s,
+        prompt_tokens: blocks * BLOCK_TOKENS,
+        output_tokens: 20,
+        blocks: (0..blocks).map(|place| (session + 1) << 20 | place).collect::<Arc<[u64]>>(),
+        session,
+    };
+    vec![request(0, 0.0, 32), request(1, 10.0, 64), request(0, 11.0, 33)]
+}
+
+#[test]
+fn a_long_one_gives_way_to_one_that_comes_home_and_loses_at_most_a_step_by_it() {
+    let requests = a_long_one_and_one_that_comes_home();
+    let of = |setup: &Setup, arrived_s: f64| {
+        let outcome = setup.run(cost(), &requests);
+        let blocks = requests.iter().map(|request| request.blocks.len() as u64).sum::<u64>();
+        assert_eq!((outcome.samples.len(), outcome.blocks), (requests.len(), blocks));
+        *outcome.samples.iter().find(|sample| sample.arrived_s == arrived_s).expect("it ended")
+    };
+    let mut setup = Setup::new(1);
+    let rate = setup.engines[0].prefill_rate;
+    let (long, home) = (of(&setup, 10.0), of(&setup, 11.0));
+    assert!(home.ttft_s < 0.1, "{home:?}");
+    let prompt = 64 * BLOCK_TOKENS;
+    let step = setup.engines[0].step_tokens;
+    let lost = long.computed.tokens - prompt;
+    assert!(lost == long.computed.again && lost < step, "{long:?}");
+    let alone_s = (prompt + lost) as f64 / rate;
+    assert!((long.ttft_s - alone_s - home.ttft_s).abs() < 1e-3, "{long:?} {alone_s}");
+    setup.engines[0].step_tokens = 0;
+    let lost = of(&setup, 10.0).computed.tokens - prompt;
+    assert_eq!(lost, 8_000, "where nothing is kept, a second's work");
+    setup.product.give_way_max = 0;
+    assert!(of(&setup, 11.0).ttft_s > 3.0, "{:?}", of(&setup, 11.0));
+    assert_eq!(of(&setup, 10.0).computed.tokens, prompt);
 }

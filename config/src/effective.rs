@@ -68,6 +68,7 @@ fn routing(out: &mut Text, routing: &Routing) {
     }
     out.key("home_wait_ms", routing.home_wait_ms);
     out.key("turn_wait_ms", routing.turn_wait_ms);
+    out.key("give_way_max", routing.give_way_max);
     out.key("queue_wait_ms", routing.queue_wait_ms);
     out.key("queue_max", routing.queue_max);
     if let Some(name) = &routing.session_header {

@@ -154,6 +154,8 @@ pub struct Routing {
     pub home_wait_ms: u64,
     /// How long a long prompt waits for its turn at a backend that prefills others, ms; 0 is never.
     pub turn_wait_ms: u64,
+    /// How often a long prompt gives way, while it is prefilled, to conversations that come home; 0 is never.
+    pub give_way_max: u32,
     /// How long a request may wait for room at all.
     pub queue_wait_ms: u64,
     /// Requests of this process that may wait for room at once.

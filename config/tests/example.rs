@@ -22,6 +22,7 @@ session_header = "X-Chat"
 tenant_header = "Authorization"
 home_wait_ms = 0
 turn_wait_ms = 0
+give_way_max = 0
 queue_wait_ms = "1min"
 queue_max = 1
 affinity_entries = 10

@@ -160,6 +160,11 @@ impl Backend {
         self.load.turn.set_serial(in_turn);
     }
 
+    /// Whether its engine ends a prompt at once whose client leaves, and keeps what it has computed of it.
+    pub fn set_stops_at_once(&self, stops: bool) {
+        self.load.turn.set_stops(stops);
+    }
+
     /// Whether the backend takes requests at all, capacity aside.
     pub fn admits(&self) -> Result<(), Refusal> {
         // Relaxed: the byte is the whole message.

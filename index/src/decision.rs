@@ -138,6 +138,8 @@ pub struct Decision {
     pub predicted_uncached_tokens: u64,
     /// Where the conversation lived before this decision.
     pub home: Option<BackendId>,
+    /// Whether whoever is being prefilled at the chosen backend is asked to give way.
+    pub asks_way: bool,
     /// The first few candidates, best first, then refused ones if there is room.
     pub candidates: [Option<Candidate>; DECISION_CANDIDATES_MAX],
     /// Backends in the pool.

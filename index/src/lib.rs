@@ -56,6 +56,7 @@ mod survey;
 mod sync;
 mod tree;
 mod turn;
+mod way;
 
 pub use affinity::Affinity;
 pub use backend::{Backend, Limits};

@@ -155,6 +155,22 @@ pub const TURN_LONG_TOKENS: u64 = 1024;
 /// tokenized, so that the engine is never idle for it.
 pub const TURN_LEAD_MS: u64 = 50;
 
+/// The most often that a prompt may be asked to give way: what its word has room for.
+pub const WAY_TIMES_MAX: u32 = 127;
+
+/// What giving way costs beyond the work repeated, ms: the request that is ended and sent again is noticed, sent and
+/// tokenized anew, and an engine ends it only between two steps.
+pub const WAY_COST_MS: u64 = 50;
+
+/// What is charged beyond that for each token of the one that gives way which its engine has to compute again.
+pub const WAY_LOST_PRICE: f64 = 1.0;
+
+/// Samples remembered of how much engines keep, as a divisor: engines of one fleet do not change in that.
+pub const WAY_SAMPLES: u64 = 16;
+
+/// Who asks for the way has this part of its prompt cached at least, as a divisor of what it may lack: it comes home.
+pub const WAY_OWN_DIVISOR: u64 = 2;
+
 /// Holders that drop out of a path at one depth and are written one by one, at some 14 ns each; more are kept as a bitmap,
 /// which costs about as much as two of them. Small enough that the system prompt of 32 backends is not written one by one.
 pub const DROPOUTS_SINGLE_MAX: usize = 8;

@@ -38,6 +38,8 @@ pub struct Ask<'a> {
     pub home_wait_ms: u64,
     /// How long a long prompt waits for its turn before it stands in line, in ms.
     pub turn_wait_ms: u64,
+    /// How often it may be made to give way while it is prefilled; 0 is never.
+    pub give_way_max: u32,
     /// Whether the answer comes token by token, so that the first one tells when the prefill ended.
     pub streams: bool,
     /// The time.
@@ -136,7 +138,9 @@ impl Picker {
             };
             let decision = self.decision(ask, Some(at));
             self.record(fleet, ask, &to);
-            let reservation = reservation.placed_at(ask.now, ask.streams);
+            let times = if self.policy.takes_turns() { ask.give_way_max } else { 0 };
+            let reservation =
+                reservation.placed_at(ask.now, ask.streams).with_way(times, to.asks_way);
             return Some(Ok(Placed { reservation, decision }));
         }
         None
@@ -272,6 +276,7 @@ impl Picker {
             predicted_cached_tokens: to.map_or(0, |_| ask.prompt_tokens.saturating_sub(uncached)),
             predicted_uncached_tokens: uncached,
             home,
+            asks_way: to.is_some_and(|to| to.asks_way),
             candidates,
             considered,
             refused,

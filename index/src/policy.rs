@@ -16,6 +16,8 @@ pub struct LoadView {
     /// Prefill work not done yet, in tokens; the prompt being prefilled counts for the rest of it
     /// ([`Load::remaining_tokens`](crate::Load::remaining_tokens)).
     pub uncached_tokens: u64,
+    /// The work above was lessened by what would not be waited for if whoever is being prefilled gave way.
+    pub asks_way: bool,
     /// Conversations that live there.
     pub conversations: u32,
     /// The same, each counted the less the longer it has been silent: 1 when it just spoke.

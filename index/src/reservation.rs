@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 
+use crate::way::Ticket;
 use crate::{Backend, BackendId, Millis};
 
 /// What one request takes from a backend.
@@ -36,6 +37,12 @@ pub struct Reservation<'f> {
     placed_at: Option<Millis>,
     /// Its first token comes when its prefill ends.
     streams: bool,
+    /// It is long, and may give way in its prefill.
+    ticket: Cell<Option<Ticket>>,
+    /// Tokens computed of it before it gave way.
+    computed: Cell<u64>,
+    /// It was placed in the hope that whoever is being prefilled there gives way.
+    asks_way: bool,
 }
 
 impl<'f> Reservation<'f> {
@@ -52,6 +59,9 @@ impl<'f> Reservation<'f> {
             uncached: Cell::new(uncached),
             placed_at: None,
             streams: false,
+            ticket: Cell::new(None),
+            computed: Cell::new(0),
+            asks_way: false,
         })
     }
 
@@ -62,6 +72,62 @@ impl<'f> Reservation<'f> {
             self.backend.load.turn.began(self.uncached.get(), now);
         }
         self
+    }
+
+    /// The same, of a request that may give way so often while it is prefilled, or asks whoever is prefilled there to.
+    pub(crate) fn with_way(mut self, times: u32, asks: bool) -> Self {
+        let turn = &self.backend.load.turn;
+        self.ticket =
+            Cell::new(turn.may_give_way(self.uncached.get(), if self.streams { times } else { 0 }));
+        self.asks_way = asks;
+        self
+    }
+
+    /// The engine has the request: whoever is being prefilled there is asked to give way, if that was counted on when
+    /// this one was placed.
+    pub fn sent(&self) {
+        if self.asks_way {
+            self.backend.load.turn.ask_way();
+        }
+    }
+
+    /// Whether it may be asked to give way.
+    pub fn may_give_way(&self) -> bool {
+        self.ticket.get().is_some()
+    }
+
+    /// Whether it is to be ended at its engine and sent there again, because somebody waits behind it who should not.
+    pub fn is_asked_to_give_way(&self) -> bool {
+        self.ticket.get().is_some_and(|ticket| self.backend.load.turn.is_asked(ticket))
+    }
+
+    /// It was ended at its engine and is sent there again, behind whoever asked for it. Of its prefill as much counts as
+    /// should be left, by what the engine is known to keep.
+    pub fn gave_way(&self, now: Millis) {
+        let Some(ticket) = self.ticket.get() else { return };
+        let (uncached, load) = (self.uncached.get(), &self.backend.load);
+        let (done, left) = load.turn.done_and_left(uncached, now);
+        self.computed.set(self.computed.get() + done);
+        load.turn.gave_way(ticket, uncached, left, now);
+        load.pace.started(now);
+        self.backend.prefilled(uncached - left);
+        self.uncached.set(left);
+    }
+
+    /// Its engine found so many tokens of the prompt cached, where `predicted` were expected when it was placed: what is more
+    /// was kept when it gave way.
+    pub fn note_cached(&self, predicted: u64, cached: u64) {
+        let computed = self.computed.take();
+        if computed > 0 {
+            self.backend.load.turn.note_kept(cached.saturating_sub(predicted), computed);
+        }
+    }
+
+    /// It must not be ended any more: its reply has begun.
+    pub fn stays(&self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.backend.load.turn.stays(ticket);
+        }
     }
 
     /// Where the place is.
@@ -92,6 +158,7 @@ impl<'f> Reservation<'f> {
     /// Takes the prefill work out of what streams wait behind, and returns it for whoever else counts it.
     fn take_uncached(&self) -> u64 {
         let uncached = self.uncached.take();
+        self.stays();
         if self.streams {
             self.backend.load.turn.left(uncached);
         }

@@ -1,10 +1,10 @@
 //! The hard filters, and what is known of everybody who passes them: one walk over the pool, or over a shortlist of it
 //! where the pool is large; each backend's numbers read once. It reads shared state and changes none.
 
-use crate::limits::DECISION_CANDIDATES_MAX;
+use crate::limits::{DECISION_CANDIDATES_MAX, WAY_OWN_DIVISOR};
 use crate::shortlist::{Interest, Shortlist, Tally};
 use crate::{
-    Ask, Backend, BackendId, Candidate, Fleet, LoadView, Millis, Overlaps, Refusal, RefusalCounts,
+    Ask, Backend, BackendId, Candidate, Fleet, Load, LoadView, Overlaps, Refusal, RefusalCounts,
     Snapshot, Verdict, View,
 };
 
@@ -153,7 +153,7 @@ impl Survey {
 
     fn admit(&mut self, id: BackendId, backend: &Backend, ask: &Ask<'_>) {
         let due = backend.load.conversations_due(ask.now, self.gap_ms);
-        let view = LoadView { due, ..load_view(id, backend, self.overlaps.depth(id), ask.now) };
+        let view = LoadView { due, ..load_view(id, backend, self.overlaps.depth(id), ask) };
         self.candidates.push(view);
     }
 
@@ -190,13 +190,24 @@ fn admits(ask: &Ask<'_>, id: BackendId, backend: &Backend) -> Result<(), Refusal
     if ask.excluded.contains(id) { Err(Refusal::Excluded) } else { backend.admits() }
 }
 
-fn load_view(id: BackendId, backend: &Backend, overlap_blocks: u32, now: Millis) -> LoadView {
+/// Prefill work it would not wait for if whoever is being prefilled gave way, in tokens. Only who comes home may ask.
+fn given_way(load: &Load, overlap_blocks: u32, ask: &Ask<'_>) -> u64 {
+    let own = ask.uncached_tokens(overlap_blocks);
+    let comes_home = own * WAY_OWN_DIVISOR as f64 <= ask.prompt_tokens as f64;
+    // At least one and at most the prompt's length, so the cast loses only a fraction of a token.
+    if comes_home { load.turn.given_way(own as u64, ask.now) } else { 0 }
+}
+
+fn load_view(id: BackendId, backend: &Backend, overlap_blocks: u32, ask: &Ask<'_>) -> LoadView {
     let (in_flight, tokens_in_flight) = backend.slots.in_flight();
+    let pending = backend.load.remaining_tokens(ask.now);
+    let given_way = if pending > 0 { given_way(&backend.load, overlap_blocks, ask) } else { 0 };
     LoadView {
         id,
         in_flight,
         tokens_in_flight,
-        uncached_tokens: backend.load.remaining_tokens(now),
+        uncached_tokens: pending.saturating_sub(given_way).max(pending.min(1)),
+        asks_way: given_way > 0,
         conversations: backend.load.conversations(),
         due: 0.0,
         queue_depth: backend.load.queue_depth(),

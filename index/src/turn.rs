@@ -11,29 +11,51 @@
 //! Hints that publish nothing: Relaxed everywhere.
 
 use crate::Millis;
-use crate::limits::{TURN_LEAD_MS, TURN_LONG_MS, TURN_LONG_TOKENS};
+use crate::limits::{
+    TURN_LEAD_MS, TURN_LONG_MS, TURN_LONG_TOKENS, WAY_COST_MS, WAY_LOST_PRICE, WAY_SAMPLES,
+};
 use crate::pace::Pace;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::way::{Ticket, Way};
 
 /// What one backend is prefilling for streams.
 #[derive(Debug)]
 pub(crate) struct Turn {
     /// Whether it prefills one prompt after the other.
     serial: AtomicBool,
+    /// Whether it ends a prompt at once whose client leaves, and keeps what it has computed of it.
+    stops: AtomicBool,
     /// Uncached tokens of streams whose first token has not come.
     tokens: AtomicU64,
     pace: Pace,
+    way: Way,
+    /// What was computed of those that gave way, and what was found of it, in one word: tokens found << 32 | computed.
+    /// Older samples fade.
+    kept: AtomicU64,
 }
 
 impl Turn {
     pub(crate) fn new() -> Self {
-        Self { serial: AtomicBool::new(false), tokens: AtomicU64::new(0), pace: Pace::new() }
+        Self {
+            serial: AtomicBool::new(false),
+            stops: AtomicBool::new(false),
+            tokens: AtomicU64::new(0),
+            pace: Pace::new(),
+            way: Way::new(),
+            kept: AtomicU64::new(0),
+        }
     }
 
     /// Whether the engine prefills one prompt after the other.
     pub(crate) fn set_serial(&self, serial: bool) {
         // Relaxed: the flag is the whole message.
         self.serial.store(serial, Ordering::Relaxed);
+    }
+
+    /// Whether the engine ends a prompt at once whose client leaves, and keeps what it has computed of it.
+    pub(crate) fn set_stops(&self, stops: bool) {
+        // Relaxed: the flag is the whole message.
+        self.stops.store(stops, Ordering::Relaxed);
     }
 
     /// A stream with so many uncached tokens was sent.
@@ -59,6 +81,87 @@ impl Turn {
     /// Another engine stands behind this id now.
     pub(crate) fn forget(&self) {
         self.pace.forget();
+        // Relaxed: a hint. An exchange, as every change of the sums is: those have one order.
+        self.kept.swap(0, Ordering::Relaxed);
+    }
+
+    /// Whether a prompt with so many uncached tokens takes long here.
+    fn is_long(&self, uncached_tokens: u64) -> bool {
+        uncached_tokens >= TURN_LONG_TOKENS
+            && self.pace.takes_ms(uncached_tokens).is_some_and(|ms| ms >= TURN_LONG_MS)
+    }
+
+    /// A stream that was sent may give way so often, if it is a long one. To be told of what it comes to.
+    pub(crate) fn may_give_way(&self, uncached_tokens: u64, times: u32) -> Option<Ticket> {
+        // Relaxed: hints.
+        let can = self.serial.load(Ordering::Relaxed) && self.stops.load(Ordering::Relaxed);
+        if !can || times == 0 || !self.is_long(uncached_tokens) {
+            return None;
+        }
+        self.way.enter(uncached_tokens, times)
+    }
+
+    /// Prefill work that somebody with so many uncached tokens would not wait behind if the one being prefilled gave way, in
+    /// tokens; 0 when that has come too far. What was done of it counts once even where the engine keeps it, so that nobody
+    /// gives way who is more than half done, and more often where it does not.
+    pub(crate) fn given_way(&self, uncached_tokens: u64, now: Millis) -> u64 {
+        let Some(tokens) = self.way.tokens() else { return 0 };
+        let (takes, own) = (self.pace.takes_ms(tokens), self.pace.takes_ms(uncached_tokens));
+        let (Some(takes), Some(own)) = (takes, own) else { return 0 };
+        let left = self.pace.left_ms(tokens, now).unwrap_or(0);
+        let done =
+            takes.saturating_sub(left) as f64 * (1.0 + WAY_LOST_PRICE * (1.0 - self.kept_share()));
+        let price = (done as u64).saturating_add(own).saturating_add(WAY_COST_MS);
+        let saved_ms = left.saturating_sub(price);
+        tokens.saturating_mul(saved_ms) / takes.max(1)
+    }
+
+    /// Asks the one being prefilled to give way.
+    pub(crate) fn ask_way(&self) {
+        self.way.ask();
+    }
+
+    /// Whether this one was asked to.
+    pub(crate) fn is_asked(&self, ticket: Ticket) -> bool {
+        self.way.is_asked(ticket)
+    }
+
+    /// It gave way: it was ended with `left_tokens` of `tokens` to go, and is to be prefilled anew from there.
+    pub(crate) fn gave_way(&self, ticket: Ticket, tokens: u64, left_tokens: u64, now: Millis) {
+        self.way.gave(ticket, left_tokens);
+        self.left(tokens.saturating_sub(left_tokens));
+        self.pace.started(now);
+    }
+
+    /// How much of its tokens is computed of a prompt that is being prefilled, and how much is left if it gives way.
+    pub(crate) fn done_and_left(&self, tokens: u64, now: Millis) -> (u64, u64) {
+        let done = tokens.saturating_sub(self.pace.remaining(tokens, now));
+        // At most as many as are done, so the cast loses only a fraction of a token.
+        (done, tokens - (done as f64 * self.kept_share()) as u64)
+    }
+
+    /// Of what was computed of one that gave way, so much was found when it came again.
+    pub(crate) fn note_kept(&self, found: u64, computed: u64) {
+        let faded =
+            |sum: u64, sample: u64| (sum - sum / WAY_SAMPLES).saturating_add(sample).min(HALF);
+        let added = |sums: u64| {
+            Some(faded(sums >> 32, found.min(computed)) << 32 | faded(sums & HALF, computed))
+        };
+        // Relaxed: a hint. It never fails, as the closure always gives a word.
+        let _ = self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
+    }
+
+    /// The share of it that the engine keeps, 0 to 1; all until it told.
+    fn kept_share(&self) -> f64 {
+        // Relaxed: a hint.
+        let sums = self.kept.load(Ordering::Relaxed);
+        let (found, computed) = ((sums >> 32) as f64, (sums & HALF) as f64);
+        if computed > 0.0 { (found / computed).min(1.0) } else { 1.0 }
+    }
+
+    /// It is prefilled, or ended, or must not be ended any more.
+    pub(crate) fn stays(&self, ticket: Ticket) {
+        self.way.leave(ticket);
     }
 
     /// Whether a prompt with so many uncached tokens is long, and the engine not nearly done with what it has.
@@ -66,13 +169,14 @@ impl Turn {
         // Relaxed: hints.
         let (serial, ahead) =
             (self.serial.load(Ordering::Relaxed), self.tokens.load(Ordering::Relaxed));
-        if !serial || ahead == 0 || uncached_tokens < TURN_LONG_TOKENS {
+        if !serial || ahead == 0 || !self.is_long(uncached_tokens) {
             return false;
         }
-        let is_long = self.pace.takes_ms(uncached_tokens).is_some_and(|ms| ms >= TURN_LONG_MS);
-        is_long && self.pace.left_ms(ahead, now).is_some_and(|left| left > TURN_LEAD_MS)
+        self.pace.left_ms(ahead, now).is_some_and(|left| left > TURN_LEAD_MS)
     }
 }
+
+const HALF: u64 = u32::MAX as u64;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -139,6 +243,67 @@ mod tests {
         let another = busy();
         another.forget();
         assert!(!another.is_taken(LONG, Millis(100_000)));
+    }
+
+    /// The same with a long prompt that may give way once.
+    fn giving_way() -> (Turn, Ticket) {
+        let turn = busy();
+        turn.set_stops(true);
+        let ticket = turn.may_give_way(LONG, 1).unwrap();
+        (turn, ticket)
+    }
+
+    #[test]
+    fn what_a_long_prompt_gives_way_for_is_what_is_left_of_it_less_what_is_done_and_who_comes() {
+        let (turn, _) = giving_way();
+        let saved_ms =
+            |after_ms: u64, own: u64| turn.given_way(own, Millis(100_000 + after_ms)) / 8;
+        assert_eq!(saved_ms(0, 0), 1_000 - WAY_COST_MS);
+        assert_eq!(saved_ms(100, 800), 900 - 100 - 100 - WAY_COST_MS);
+        assert_eq!(saved_ms(500, 0), 0, "half of it is done");
+        assert_eq!(saved_ms(0, 8_000), 0, "who comes takes as long");
+    }
+
+    #[test]
+    fn who_gave_way_has_less_to_go_and_is_not_asked_again() {
+        let (turn, ticket) = giving_way();
+        turn.ask_way();
+        assert!(turn.is_asked(ticket));
+        assert_eq!(turn.done_and_left(LONG, Millis(100_250)), (2_000, 6_000));
+        turn.gave_way(ticket, LONG, 6_000, Millis(100_250));
+        assert!(!turn.is_asked(ticket));
+        assert_eq!(turn.given_way(0, Millis(100_250)), 0, "it may give way once");
+        turn.left(6_000);
+        assert!(!turn.is_taken(LONG, Millis(100_250)));
+    }
+
+    #[test]
+    fn where_engines_keep_nothing_giving_way_costs_more() {
+        let (turn, _) = giving_way();
+        let kept = turn.given_way(0, Millis(100_200));
+        (0..50).for_each(|_| turn.note_kept(0, 4_000));
+        let lost = turn.given_way(0, Millis(100_200));
+        assert!(lost < kept, "{lost} {kept}");
+        assert_eq!(turn.done_and_left(LONG, Millis(100_250)), (2_000, LONG), "all of it is to go");
+        (0..200).for_each(|_| turn.note_kept(9_999, 4_000));
+        assert_eq!(turn.given_way(0, Millis(100_200)), kept, "no more is kept than was computed");
+        turn.note_kept(0, u64::MAX);
+        turn.forget();
+        assert!(turn.kept_share() == 1.0, "another engine stands there");
+    }
+
+    #[test]
+    fn nobody_gives_way_who_is_short_or_where_that_would_not_end_it() {
+        let turn = busy();
+        assert_eq!(turn.may_give_way(LONG, 1), None, "the engine works for clients that left");
+        turn.set_stops(true);
+        assert_eq!(turn.may_give_way(3_999, 1), None, "it is short");
+        assert_eq!(turn.may_give_way(LONG, 0), None, "it may not");
+        turn.set_serial(false);
+        assert_eq!(turn.may_give_way(LONG, 1), None, "nobody waits behind it");
+        turn.set_serial(true);
+        assert!(turn.may_give_way(LONG, 1).is_some());
+        assert_eq!(turn.may_give_way(LONG, 1), None, "another one is there");
     }
 
     #[test]

@@ -46,6 +46,7 @@ impl Bench {
             waited_ms: 0,
             home_wait_ms: 0,
             turn_wait_ms: 0,
+            give_way_max: 0,
             streams: false,
             now,
             random: self.rng.u64(..),

@@ -105,6 +105,7 @@ fn ask<'a>(
         waited_ms: prompt.waited_ms,
         home_wait_ms: HOME_WAIT_MS,
         turn_wait_ms: 0,
+        give_way_max: 0,
         streams: false,
         now,
         random,

@@ -9,6 +9,7 @@ use index::{
 /// A load with this much prefill pending, on a backend that holds nothing.
 fn load(uncached_tokens: u64) -> LoadView {
     LoadView {
+        asks_way: false,
         id: BackendId(0),
         in_flight: 0,
         tokens_in_flight: 0,
@@ -45,6 +46,7 @@ fn term(
         waited_ms: 0,
         home_wait_ms: 0,
         turn_wait_ms: 0,
+        give_way_max: 0,
         streams: false,
         now: Millis(0),
         random: 0,

@@ -163,6 +163,7 @@ fn shard(
             waited_ms: 0,
             home_wait_ms: 0,
             turn_wait_ms: 0,
+            give_way_max: 0,
             streams: false,
             now: Millis(step),
             random: rng.u64(..),

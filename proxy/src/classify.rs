@@ -115,7 +115,9 @@ pub fn classify_failure(failed: Failed) -> Option<ReplyClass> {
     match failed {
         Failed::ClientGone | Failed::Exhausted => None,
         Failed::Connect | Failed::Unsent | Failed::BadReply => Some(ReplyClass::Broken),
-        Failed::NoReply | Failed::Silent | Failed::Wedged => Some(ReplyClass::UnknownOutcome),
+        Failed::NoReply | Failed::Silent | Failed::Wedged | Failed::GaveWay => {
+            Some(ReplyClass::UnknownOutcome)
+        }
     }
 }
 

@@ -277,6 +277,7 @@ impl<'s> Exchange<'s> {
             tell_breaker(pass, relayed.end, &held.reply);
         }
         let reply = &held.reply;
+        self.note_cached(slot.as_ref(), reply);
         drop(slot);
         self.record.events = reply.events();
         self.record.usage = reply.usage();
@@ -289,6 +290,15 @@ impl<'s> Exchange<'s> {
         let placed = self.record.times.placed;
         if let Some(placed) = placed.filter(|_| reply.says_pool_ran_out()) {
             self.shard.shared.note_ran_out(backend, placed.millis(), clock::now().millis());
+        }
+    }
+
+    /// What was found of a prompt that gave way tells what its engine keeps.
+    fn note_cached(&self, slot: Option<&Slot>, reply: &Reply) {
+        let predicted = self.record.decision.as_ref().map(|it| it.predicted_cached_tokens);
+        let cached = reply.usage().and_then(|usage| usage.cached_tokens);
+        if let (Some(slot), Some(predicted), Some(cached)) = (slot, predicted, cached) {
+            slot.note_cached(predicted, cached);
         }
     }
 

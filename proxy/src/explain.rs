@@ -34,6 +34,8 @@ pub struct Explained {
     pub end: &'static str,
     /// Backends tried.
     pub attempts: u32,
+    /// How often it was ended in its prefill and sent again.
+    pub gave_way: u32,
     /// Time spent waiting for room, ms.
     pub waited_ms: u64,
     /// Prompt tokens as estimated.
@@ -61,6 +63,7 @@ impl Explained {
             status: record.status,
             end: record.end.name(),
             attempts: record.attempts,
+            gave_way: record.gave_way,
             waited_ms: record.waited_ms,
             prompt_tokens_estimated: record.prompt_tokens_estimate,
             prompt_tokens_reported: record.usage.as_ref().map(|usage| usage.prompt_tokens),
@@ -81,6 +84,7 @@ impl Explained {
             "status": self.status,
             "end": self.end,
             "attempts": self.attempts,
+            "gave_way": self.gave_way,
             "waited_ms": self.waited_ms,
             "conversation": self.conversation.map(short_hash),
             "prompt_tokens": {"estimated": self.prompt_tokens_estimated, "reported": self.prompt_tokens_reported},
@@ -147,6 +151,7 @@ pub fn decision_json(decision: &Decision, upstreams: &[Upstream]) -> Value {
         "reason": decision.reason.name(),
         "policy": decision.policy,
         "home": decision.home.map(|id| name_of(upstreams, id)),
+        "asks_way": decision.asks_way,
         "overlap_blocks": decision.overlap_blocks,
         "deepest_blocks": decision.deepest_blocks,
         "predicted_cached_tokens": decision.predicted_cached_tokens,

@@ -134,6 +134,9 @@ pub const PREFILL_TOKENS_PER_S_MIN: u64 = 50;
 /// How often a request that waits for its first byte looks whether its backend was given up, ms: short beside the minute
 /// that takes, and a thousand waiting requests cost a shard 500 glances a second.
 pub const FIRST_BYTE_LOOK_MS: u64 = 2_000;
+/// How often one that may have to give way looks whether it has to, ms: an engine's step takes longer than that, and of one
+/// backend there is one such request.
+pub const GIVE_WAY_LOOK_MS: u64 = 50;
 /// Pause before an engine that said "full" is asked again, ms, if it does not ask for longer …
 pub const BUSY_PAUSE_MS: u64 = 100;
 /// … and the longest such pause, ms: what it knows is its queue, and somebody may leave it any moment.

@@ -32,6 +32,8 @@ pub enum Count {
     UpstreamStale,
     /// Requests sent to another backend after a failure or a busy answer.
     Retries,
+    /// Requests ended in their prefill and sent again to the same backend, to let others go first.
+    GaveWay,
     /// Busy answers of engines.
     BusyAnswers,
     /// Answers by which engines refused a caller's quota.

@@ -101,6 +101,10 @@ pub(crate) const RETRIES: Metric = metric(
     "shearwater_retries",
     "Requests sent to another backend after a failure or a busy answer",
 );
+pub(crate) const GAVE_WAY: Metric = metric(
+    "shearwater_gave_way",
+    "Requests ended in their prefill and sent again behind one that came home to the same backend",
+);
 pub(crate) const BUSY_ANSWERS: Metric =
     metric("shearwater_busy_answers", "Busy answers of engines");
 pub(crate) const RATE_LIMITED: Metric =

@@ -40,6 +40,44 @@ impl Slot {
         }
     }
 
+    /// The whole request was sent: who is being prefilled there may have to give way.
+    pub fn note_sent(&self) {
+        if let Some(reservation) = &self.reservation {
+            reservation.sent();
+        }
+    }
+
+    /// Whether it may have to give way itself before its reply begins.
+    pub fn may_give_way(&self) -> bool {
+        self.reservation.as_ref().is_some_and(Reservation::may_give_way)
+    }
+
+    /// Whether it has to.
+    pub fn is_asked_to_give_way(&self) -> bool {
+        self.reservation.as_ref().is_some_and(Reservation::is_asked_to_give_way)
+    }
+
+    /// It was ended at its backend and is sent there again.
+    pub fn gave_way(&self) {
+        if let Some(reservation) = &self.reservation {
+            reservation.gave_way(clock::now().millis());
+        }
+    }
+
+    /// Its reply has begun: it gives way no more.
+    pub fn stays(&self) {
+        if let Some(reservation) = &self.reservation {
+            reservation.stays();
+        }
+    }
+
+    /// Of so many prompt tokens that were predicted to be cached, so many were.
+    pub fn note_cached(&self, predicted: u64, cached: u64) {
+        if let Some(reservation) = &self.reservation {
+            reservation.note_cached(predicted, cached);
+        }
+    }
+
     /// The request was left, with a reply of so many tokens to come: where the engine may work on for nobody, the place
     /// stays taken.
     pub fn orphan(mut self, output_tokens: u64) {

@@ -279,6 +279,8 @@ pub fn ask<'a>(
         waited_ms,
         home_wait_ms: routing.home_wait_ms,
         turn_wait_ms: routing.turn_wait_ms,
+        // What an engine keeps the state of must not be begun twice.
+        give_way_max: if plan.keeps_state { 0 } else { routing.give_way_max },
         streams: plan.streams,
         now,
         random,

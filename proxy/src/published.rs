@@ -71,6 +71,11 @@ impl EngineKind {
         self == EngineKind::Llamacpp
     }
 
+    /// Whether it ends a prompt at once whose client leaves, and has what it computed of it when it comes again.
+    pub fn stops_at_once(self) -> bool {
+        matches!(self, EngineKind::Vllm | EngineKind::Sglang)
+    }
+
     /// Whether it takes what comes and, once its pool is used up, fails everybody in it.
     pub fn fails_when_full(self) -> bool {
         self == EngineKind::Llamacpp

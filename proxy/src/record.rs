@@ -126,6 +126,8 @@ pub struct Record {
     pub end: End,
     /// Backends tried.
     pub attempts: u32,
+    /// How often it was ended in its prefill and sent again to the same backend.
+    pub gave_way: u32,
     /// Moments.
     pub times: Times,
     /// Milliseconds spent waiting for room.
@@ -171,6 +173,7 @@ impl Record {
             status: 0,
             end: End::OwnAnswer,
             attempts: 0,
+            gave_way: 0,
             times: Times { head, ..Times::default() },
             waited_ms: 0,
             request_bytes: 0,

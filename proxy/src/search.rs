@@ -192,9 +192,16 @@ impl Exchange<'_> {
         self.note_placed(plan, placement.decision, backend, placement.prompt_tokens);
         let slot = placement.slot.as_ref();
         let outgoing = self.outgoing(plan, body, backend, slot, search.repeatable);
-        let mut attempt = Attempt::new(self.shard, &self.client.alarm, gone);
+        let mut attempt = Attempt::new(self.shard, &self.client.alarm, gone, slot);
         let began = clock::recent();
-        let ended = attempt.run(backend, &outgoing).await;
+        let mut ended = attempt.run(backend, &outgoing).await;
+        while let (Err(Failed::GaveWay), Some(slot)) = (&ended, slot) {
+            slot.gave_way();
+            self.record.gave_way += 1;
+            self.shard.stats.add(Count::GaveWay, 1);
+            ended = attempt.run(backend, &outgoing).await;
+        }
+        slot.into_iter().for_each(Slot::stays);
         if attempt.was_sent()
             && matches!(ended, Err(Failed::ClientGone | Failed::Silent))
             && let Some(slot) = placement.slot.take()
@@ -416,7 +423,7 @@ impl Exchange<'_> {
         plan: &'b Plan,
         body: &'b Bytes,
         backend: BackendId,
-        slot: Option<&'b Slot>,
+        slot: Option<&Slot>,
         repeatable: bool,
     ) -> Outgoing<'b> {
         let has_body = self.head.framing() != RequestFraming::None;
@@ -443,7 +450,6 @@ impl Exchange<'_> {
             body,
             edits,
             hides_usage,
-            slot,
             method: self.head.method(),
             dialect: self.api.dialect(),
             unwrap_chunks: self.to.version == Version::Http10,

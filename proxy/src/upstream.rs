@@ -20,8 +20,8 @@ use crate::clock::{self, Micros};
 use crate::edits::Edits;
 use crate::http::{Method, ResponseHead};
 use crate::limits::{
-    FIRST_BYTE_LOOK_MS, HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST, RESPONSE_HEAD,
-    SEND_PIECES_MAX, STALE_AFTER_SENT_MS,
+    FIRST_BYTE_LOOK_MS, GIVE_WAY_LOOK_MS, HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST,
+    RESPONSE_HEAD, SEND_PIECES_MAX, STALE_AFTER_SENT_MS,
 };
 use crate::memory::Charge;
 use crate::metrics::Count;
@@ -46,8 +46,6 @@ pub struct Outgoing<'r> {
     pub dialect: crate::api::Dialect,
     /// The client cannot be given chunks.
     pub unwrap_chunks: bool,
-    /// What is held for it on the backend.
-    pub slot: Option<&'r Slot>,
     /// The stream's usage was asked for by us: the client is not shown it.
     pub hides_usage: bool,
     /// It may be sent again although an engine may have begun on it.
@@ -105,6 +103,8 @@ pub enum Failed {
     BadReply,
     /// Nothing came for as long as a first byte may take.
     Silent,
+    /// Nothing came yet, and somebody is to go first: it is to be sent again, to the same backend.
+    GaveWay,
     /// Nothing came, and the backend was found to do nothing for anybody.
     Wedged,
 }
@@ -117,6 +117,8 @@ pub struct Attempt<'a, W> {
     pub alarm: &'a Alarm,
     /// Finishes when the client leaves.
     pub gone: Pin<&'a mut W>,
+    /// What is held for it on the backend.
+    pub slot: Option<&'a Slot>,
     /// Until when a first byte, or more of a document, may come, once the request has been sent.
     wait: Wait,
 }
@@ -127,6 +129,7 @@ struct Wait {
     upstream: Option<&'static Upstream>,
     sent: Micros,
     until: Option<Micros>,
+    look_ms: u64,
 }
 
 impl<W> std::fmt::Debug for Attempt<'_, W> {
@@ -137,8 +140,13 @@ impl<W> std::fmt::Debug for Attempt<'_, W> {
 
 impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
     /// An attempt for a client.
-    pub fn new(shard: &'a Rc<Shard>, alarm: &'a Alarm, gone: Pin<&'a mut W>) -> Attempt<'a, W> {
-        Attempt { shard, alarm, gone, wait: Wait::default() }
+    pub fn new(
+        shard: &'a Rc<Shard>,
+        alarm: &'a Alarm,
+        gone: Pin<&'a mut W>,
+        slot: Option<&'a Slot>,
+    ) -> Attempt<'a, W> {
+        Attempt { shard, alarm, gone, slot, wait: Wait::default() }
     }
 
     /// Sends to `backend` and holds its reply.
@@ -209,13 +217,16 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
         }
         let now = clock::now();
         moments.sent = Some(now);
+        if let Some(slot) = self.slot {
+            slot.note_sent();
+        }
         self.wait(backend, now);
         let (head, raw) = match self.read_head(&socket, out.method).await {
             Err(Failed::NoReply) if sent.is_err() => return Err(Failed::Unsent),
             read => read?,
         };
         let head_at = clock::now();
-        if let Some(slot) = out.slot {
+        if let Some(slot) = self.slot {
             slot.note_begun();
         }
         moments.reply_head = Some(head_at);
@@ -247,7 +258,9 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
     /// From now on a first byte is waited for.
     fn wait(&mut self, backend: BackendId, now: Micros) {
         let shared = self.shard.shared;
-        self.wait = Wait { upstream: shared.upstream(backend), sent: now, until: None };
+        let may_give_way = self.slot.is_some_and(Slot::may_give_way);
+        let look_ms = if may_give_way { GIVE_WAY_LOOK_MS } else { FIRST_BYTE_LOOK_MS };
+        self.wait = Wait { upstream: shared.upstream(backend), sent: now, until: None, look_ms };
         self.wait_for(shared.config.timeouts.first_byte_ms, now);
     }
 
@@ -270,6 +283,9 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
         let late = self.wait.until.is_some_and(|until| now >= until);
         if late || self.shard.shared.phase() == Phase::Stopping {
             return Err(Failed::Silent);
+        }
+        if self.slot.is_some_and(Slot::is_asked_to_give_way) {
+            return Err(Failed::GaveWay);
         }
         self.set_alarm(self.wait.next_look_ms(now));
         Ok(())
@@ -422,7 +438,7 @@ impl Wait {
     /// When to look again whether to wait on, ms from `now`.
     fn next_look_ms(&self, now: Micros) -> u64 {
         let left = self.until.map_or(u64::MAX, |until| until.since(now).div_ceil(1000));
-        left.clamp(1, FIRST_BYTE_LOOK_MS)
+        left.clamp(1, self.look_ms.max(1))
     }
 }
 

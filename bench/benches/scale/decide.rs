@@ -101,6 +101,7 @@ impl Decisions {
             waited_ms: 0,
             home_wait_ms: 0,
             turn_wait_ms: 0,
+            give_way_max: 0,
             streams: false,
             now: Millis(1_000_000 + turn),
             random: mix(turn ^ 0x5555),

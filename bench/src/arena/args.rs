@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use super::routers::product::TURN_WAIT_MS;
+use super::engine::EngineOptions;
+use super::routers::product::{GIVE_WAY_MAX, TURN_WAIT_MS};
 use super::sim::Outage;
 
 /// Runs placement policies against workloads and prints what they come to.
@@ -90,6 +91,9 @@ pub struct Args {
     /// How much each further request of a batch slows decoding.
     #[arg(long, default_value_t = 0.0)]
     pub batch_slowdown: f64,
+    /// Prompt tokens an engine computes in one step. Of a prompt that is ended, whole steps stay cached; 0: nothing does.
+    #[arg(long, default_value_t = EngineOptions::default().step_tokens)]
+    pub step_tokens: u64,
     /// Factors on the engines' speed, used over and over: 1,0.5 makes every second engine half as fast.
     #[arg(long, value_delimiter = ',')]
     pub speeds: Vec<f64>,
@@ -114,6 +118,9 @@ pub struct Args {
     /// Our policies: how long a long prompt waits for its turn before it stands in line at a busy engine, in ms.
     #[arg(long, default_value_t = TURN_WAIT_MS)]
     pub turn_wait_ms: u64,
+    /// Our policies: how often a long prompt gives way, while it is prefilled, to conversations that come home.
+    #[arg(long, default_value_t = GIVE_WAY_MAX)]
+    pub give_way_max: u32,
     /// Our policies: the index assumes so many times the real capacity.
     #[arg(long, default_value_t = 1.0)]
     pub assumed_capacity: f64,

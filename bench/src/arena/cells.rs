@@ -11,7 +11,7 @@ use super::ArenaError;
 use super::args::Args;
 use super::engine::EngineOptions;
 use super::results::Outcome;
-use super::routers::product::{ProductOptions, TURN_WAIT_MS};
+use super::routers::product::{GIVE_WAY_MAX, ProductOptions, TURN_WAIT_MS};
 use super::routers::{Entry, Kind, bounded};
 use super::sim::Sim;
 use super::source::{ClosedOptions, Source};
@@ -87,6 +87,10 @@ fn others(args: &Args) -> String {
     };
     say("hold", args.hold_requests.is_some(), args.hold_requests.unwrap_or(0).to_string());
     say("turn_wait_ms", args.turn_wait_ms != TURN_WAIT_MS, args.turn_wait_ms.to_string());
+    let defaults = EngineOptions::default();
+    let ways = args.give_way_max;
+    say("give_way_max", ways != GIVE_WAY_MAX, ways.to_string());
+    say("step", args.step_tokens != defaults.step_tokens, args.step_tokens.to_string());
     say("home_wait_ms", args.home_wait_ms > 0, args.home_wait_ms.to_string());
     say("chunk", args.chunk_tokens > 0.0, args.chunk_tokens.to_string());
     say("slowdown", args.batch_slowdown > 0.0, args.batch_slowdown.to_string());
@@ -219,6 +223,7 @@ fn engines(args: &Args, backends: usize) -> Vec<EngineOptions> {
             ageing_tokens: args.sched,
             chunk_tokens: args.chunk_tokens,
             batch_slowdown: args.batch_slowdown,
+            step_tokens: args.step_tokens,
         }
     };
     (0..backends).map(engine).collect()
@@ -234,6 +239,7 @@ fn product_options(args: &Args) -> ProductOptions {
         hold_requests: args.hold_requests,
         home_wait_ms: args.home_wait_ms,
         turn_wait_ms: args.turn_wait_ms,
+        give_way_max: args.give_way_max,
         ageing_tokens: args.hold_ageing,
     }
 }

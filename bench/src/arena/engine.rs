@@ -28,6 +28,8 @@ pub struct EngineOptions {
     pub chunk_tokens: f64,
     /// How much a further request in the batch slows decoding: the rate is divided by 1 + this * (batch - 1).
     pub batch_slowdown: f64,
+    /// Prompt tokens computed in one step. Of a prompt that is ended, whole steps stay in the cache; 0: nothing does.
+    pub step_tokens: u64,
 }
 
 impl Default for EngineOptions {
@@ -40,6 +42,7 @@ impl Default for EngineOptions {
             ageing_tokens: 0.0,
             chunk_tokens: 0.0,
             batch_slowdown: 0.0,
+            step_tokens: 2048,
         }
     }
 }
@@ -74,6 +77,23 @@ pub struct Started {
     pub uncached_tokens: u64,
 }
 
+/// A prefill under way.
+#[derive(Clone, Copy, Debug)]
+struct Prefill {
+    job: usize,
+    began_s: f64,
+    started: Started,
+}
+
+/// What came of a prefill that was ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interrupted {
+    /// Tokens it did not come to.
+    pub undone_tokens: u64,
+    /// Tokens it computed, and has to compute again.
+    pub lost_tokens: u64,
+}
+
 /// One engine's state.
 #[derive(Debug)]
 pub struct Engine {
@@ -83,7 +103,7 @@ pub struct Engine {
     /// Blocks set aside for answers being written.
     answer_blocks: usize,
     queue: VecDeque<usize>,
-    prefilling: bool,
+    prefilling: Option<Prefill>,
     running: usize,
     worked_s: f64,
 }
@@ -97,7 +117,7 @@ impl Engine {
             memory: Memory::default(),
             answer_blocks: 0,
             queue: VecDeque::new(),
-            prefilling: false,
+            prefilling: None,
             running: 0,
             worked_s: 0.0,
         }
@@ -121,7 +141,7 @@ impl Engine {
 
     /// Whether a prefill runs.
     pub fn is_prefilling(&self) -> bool {
-        self.prefilling
+        self.prefilling.is_some()
     }
 
     /// How it works.
@@ -150,7 +170,7 @@ impl Engine {
         exact: Option<&mut Holders>,
         now_s: f64,
     ) -> Option<Started> {
-        if self.prefilling || self.running >= self.options.slots {
+        if self.is_prefilling() || self.running >= self.options.slots {
             return None;
         }
         let place = self.next_in_queue(jobs, now_s)?;
@@ -166,13 +186,55 @@ impl Engine {
         let uncached_tokens = job_state.prompt_tokens - cached_tokens(job_state, cached);
         let takes_s = uncached_tokens as f64 / self.options.prefill_rate;
         self.worked_s += takes_s;
-        (self.running, self.prefilling) = (self.running + 1, true);
-        Some(Started { job, takes_s, uncached_tokens })
+        let started = Started { job, takes_s, uncached_tokens };
+        self.running += 1;
+        self.prefilling = Some(Prefill { job, began_s: now_s, started });
+        Some(started)
+    }
+
+    /// Ends a request whose prefill has not ended and puts it last in the queue. Of what it computed whole steps stay.
+    /// `None` if its prefill had not begun.
+    pub fn interrupt(
+        &mut self,
+        key: usize,
+        job: &Job,
+        exact: Option<&mut Holders>,
+        now_s: f64,
+    ) -> Option<Interrupted> {
+        self.queue.retain(|queued| *queued != key);
+        self.queue.push_back(key);
+        let Prefill { began_s, started, .. } = self.prefilling.take_if(|it| it.job == key)?;
+        self.worked_s -= started.takes_s - (now_s - began_s);
+        self.running -= 1;
+        self.answer_blocks -= answer_blocks(job);
+        let done = ((now_s - began_s) * self.options.prefill_rate) as u64;
+        let done_tokens = done.min(started.uncached_tokens);
+        let steps = done_tokens.checked_div(self.options.step_tokens).unwrap_or(0);
+        let kept_tokens = steps * self.options.step_tokens;
+        let kept_blocks = job.cached_blocks + (kept_tokens / BLOCK_TOKENS) as usize;
+        self.forget(job, kept_blocks, exact);
+        Some(Interrupted {
+            undone_tokens: started.uncached_tokens - done_tokens,
+            lost_tokens: done_tokens - kept_tokens,
+        })
+    }
+
+    /// Lets a request's blocks go that it no longer uses, and forgets those beyond the first so many.
+    fn forget(&mut self, job: &Job, kept_blocks: usize, mut exact: Option<&mut Holders>) {
+        for (at, id) in job.blocks.iter().enumerate().rev() {
+            self.memory.unpin(*id);
+            if at >= kept_blocks
+                && self.memory.drop_idle(*id)
+                && let Some(exact) = exact.as_deref_mut()
+            {
+                exact.remove(*id, self.at);
+            }
+        }
     }
 
     /// The running prefill ended.
     pub fn prefilled(&mut self) {
-        self.prefilling = false;
+        self.prefilling = None;
     }
 
     /// A request's answer ended: its blocks stay, idle, its tail the first to go.

@@ -48,6 +48,8 @@ pub struct Job {
     pub expected_tokens: u64,
     /// Leading blocks its engine held when its prefill began.
     pub cached_blocks: usize,
+    /// How often it was ended in its prefill and sent again.
+    pub interruptions: u32,
     /// Time from arrival to the end of its prefill, in seconds.
     pub ttft_s: f64,
 }
@@ -67,6 +69,7 @@ impl Job {
             engine: 0,
             expected_tokens: 0,
             cached_blocks: 0,
+            interruptions: 0,
             ttft_s: 0.0,
         }
     }

@@ -97,6 +97,19 @@ impl Memory {
         }
     }
 
+    /// Forgets a block that nobody uses. True if there was one.
+    pub fn drop_idle(&mut self, id: u64) -> bool {
+        if !self.holds_idle(id) {
+            return false;
+        }
+        let place = self.places.remove(&id);
+        place.into_iter().for_each(|place| {
+            self.unlink(place);
+            self.free.push(place);
+        });
+        true
+    }
+
     /// Notes a use that does not last. True if the block was not held before.
     pub fn touch(&mut self, id: u64) -> bool {
         let fresh = self.pin(id);

@@ -97,6 +97,11 @@ pub trait Router {
     /// Chooses for request `key`, or lets it wait until somebody finishes.
     fn route(&mut self, scene: &mut Scene, key: usize, job: &Job) -> Option<Route>;
 
+    /// Which request is to be ended at this engine and to be put behind the one that was just placed there.
+    fn gives_way(&mut self, _scene: &Scene, _engine: usize) -> Option<usize> {
+        None
+    }
+
     /// What the chosen engines' scores were made of, on average; empty where scores have no terms.
     fn terms(&self) -> Vec<(&'static str, f64)> {
         Vec::new()

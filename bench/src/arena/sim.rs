@@ -2,7 +2,7 @@
 //! and seed give the same numbers on every machine. It reads no clock and no file.
 
 use super::decode::Decoding;
-use super::engine::{Engine, EngineOptions};
+use super::engine::{Engine, EngineOptions, Interrupted};
 use super::hashing::{BlockSet, mixed};
 use super::holders::Holders;
 use super::job::{Job, Stage};
@@ -165,7 +165,24 @@ impl<'r> Sim<'r> {
         self.scene.in_flight[route.engine] += 1;
         self.scene.pending[route.engine] += route.expected_tokens;
         self.scene.engines[route.engine].enqueue(key);
+        self.interrupt(route.engine);
         self.start(route.engine);
+    }
+
+    /// Ends whoever is to give way at an engine, and puts it behind all that wait there.
+    fn interrupt(&mut self, engine: usize) {
+        let Some(key) = self.router.gives_way(&self.scene, engine) else { return };
+        self.attempts += 1;
+        let job = &mut self.jobs[key];
+        job.attempt = self.attempts;
+        let Scene { engines, exact, now_s, .. } = &mut self.scene;
+        let ended = engines[engine].interrupt(key, job, exact.as_mut(), *now_s);
+        let Some(Interrupted { undone_tokens, lost_tokens }) = ended else { return };
+        job.interruptions += 1;
+        let Computed { tokens, again, evicted } = &mut self.computed[key];
+        *tokens -= undone_tokens;
+        *again = (*again).min(*tokens) + lost_tokens;
+        *evicted = (*evicted).min(*tokens) + lost_tokens;
     }
 
     fn start(&mut self, engine: usize) {
@@ -180,6 +197,11 @@ impl<'r> Sim<'r> {
 
     fn note_computed(&mut self, key: usize, uncached: u64) {
         let job = &self.jobs[key];
+        if job.interruptions > 0 {
+            // What it found and what it lacked was counted when it began.
+            self.computed[key].tokens += uncached;
+            return;
+        }
         let here = |id: &u64| mixed(*id ^ mixed(job.engine as u64));
         let known = job.blocks.iter().take_while(|id| self.seen.contains(id)).count();
         let known_here =

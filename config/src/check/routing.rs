@@ -30,6 +30,12 @@ const TURN_WAIT_MS: Bound = Bound {
     max: 600_000,
     why: "no prefill takes longer than such a wait",
 };
+const GIVE_WAY_MAX: Bound = Bound {
+    default: 4,
+    min: 0,
+    max: 100,
+    why: "a prompt that is interrupted so often is never prefilled",
+};
 const QUEUE_WAIT_MS: Bound = Bound {
     default: 60_000,
     min: 0,
@@ -89,6 +95,7 @@ pub(super) fn routing(mut section: Section<'_>, problems: &mut Vec<Problem>) -> 
         fingerprint_key: fingerprint_key(s),
         home_wait_ms,
         turn_wait_ms,
+        give_way_max: narrow(s.whole("give_way_max", Unit::Count, &GIVE_WAY_MAX)),
         queue_wait_ms,
         queue_max: narrow(s.whole("queue_max", Unit::Count, &QUEUE_MAX)),
         session_header: header(s, "session_header"),

@@ -87,6 +87,9 @@ impl LineWriter<'_> {
         self.number(key!("status"), u64::from(record.status));
         self.word(key!("end"), record.end.name().as_bytes());
         self.number(key!("attempts"), u64::from(record.attempts));
+        if record.gave_way > 0 {
+            self.number(key!("gave_way"), u64::from(record.gave_way));
+        }
         if let Some(decision) = decision {
             self.word(key!("reason"), decision.reason.name().as_bytes());
         }

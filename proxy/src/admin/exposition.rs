@@ -58,7 +58,7 @@ impl Collector for Live {
     }
 }
 
-const COUNTS: [(Count, Metric); 20] = [
+const COUNTS: [(Count, Metric); 21] = [
     (Count::Accepted, names::CONNECTIONS_ACCEPTED),
     (Count::ConnectionsRefused, names::CONNECTIONS_REFUSED),
     (Count::Closed, names::CONNECTIONS_CLOSED),
@@ -69,6 +69,7 @@ const COUNTS: [(Count, Metric); 20] = [
     (Count::UpstreamReused, names::UPSTREAM_REUSED),
     (Count::UpstreamStale, names::UPSTREAM_STALE),
     (Count::Retries, names::RETRIES),
+    (Count::GaveWay, names::GAVE_WAY),
     (Count::BusyAnswers, names::BUSY_ANSWERS),
     (Count::RateLimited, names::RATE_LIMITED),
     (Count::KeysRefused, names::KEYS_REFUSED),

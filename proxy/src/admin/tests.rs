@@ -164,6 +164,7 @@ impl Explain for Kitten {
                 predicted_cached_tokens: 0,
                 predicted_uncached_tokens: 5,
                 home: None,
+                asks_way: false,
                 candidates: [None; 8],
                 considered: 1,
                 refused: RefusalCounts { disabled: 1, ..RefusalCounts::default() },

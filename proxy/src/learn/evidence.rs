@@ -94,7 +94,8 @@ pub(crate) fn cached(record: &Record, scale: Scale) -> Option<(u32, u32)> {
 }
 
 fn reported(record: &Record, scale: Scale) -> Option<Reported> {
-    let usage = record.usage.as_ref()?;
+    // What was found of one that gave way is in part its own.
+    let usage = record.usage.as_ref().filter(|_| record.gave_way == 0)?;
     Some(Reported {
         blocks: u32::try_from(record.blocks.len()).unwrap_or(u32::MAX),
         predicted_blocks: record.decision.as_ref().map_or(0, |decision| decision.overlap_blocks),

@@ -39,6 +39,7 @@ fn decision(shared: &'static Published, prompt: &[SequenceHash]) -> index::Decis
         waited_ms: 0,
         home_wait_ms: 0,
         turn_wait_ms: 0,
+        give_way_max: 0,
         streams: false,
         now: Millis(clock::now().millis().0 + 1_000),
         random: 1,

@@ -1,9 +1,10 @@
-//! A long prompt waits for its turn at an engine that prefills another one, and shorter ones go first.
+//! A long prompt waits for its turn at an engine that prefills another one, and shorter ones go first. While it is
+//! prefilled it gives way to conversations that come home there.
 
 use loadgen::engine::{EngineOptions, Persona};
 use tests::harness::{Client, Fleet, engine, eventually};
 
-use crate::said::{chat_stream, prose};
+use crate::said::{Talk, chat_stream, prose, streamed};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -30,7 +31,9 @@ async fn fleet(persona: Persona, settings: &str, lines: &str, ranks: u64) -> Fle
 
 async fn sent(fleet: &Fleet, text: &str) -> Client {
     let mut client = fleet.proxy.client().await;
-    client.post(CHAT, &chat_stream(text)).await;
+    let mut body = chat_stream(text);
+    body["stream_options"] = serde_json::json!({ "include_usage": true });
+    client.post(CHAT, &body).await;
     client
 }
 
@@ -98,4 +101,95 @@ async fn who_has_no_room_to_wait_in_stands_in_line_at_the_engine() {
 #[tokio::test]
 async fn who_waited_long_enough_stands_in_line_at_the_engine() {
     nobody_waits("[routing]\nturn_wait_ms = 50\n", "", 1).await;
+}
+
+/// A conversation that lives at the engine, with some of its history there.
+async fn talk(fleet: &Fleet) -> Talk {
+    let mut talk = Talk::new(fleet.proxy.listen, &prose(7, 8_000)).await;
+    talk.say("the first question").await;
+    fleet.proxy.idle().await;
+    talk
+}
+
+/// The figure of a counter.
+async fn counted(fleet: &Fleet, name: &str) -> u64 {
+    let (_, text) = fleet.proxy.admin("/metrics").await;
+    let line = text.lines().find(|line| line.starts_with(name) && !line.starts_with('#'));
+    let value = line.and_then(|line| line.rsplit(' ').next()).expect("it is counted");
+    value.parse().expect("a number")
+}
+
+#[tokio::test]
+async fn a_long_prompt_gives_way_to_a_conversation_that_comes_home_and_is_sent_again() {
+    let fleet = fleet(Persona::Vllm, "", "", 1).await;
+    let mut talk = talk(&fleet).await;
+    let mut first = sent(&fleet, &long(2)).await;
+    eventually("the long one is there", || fleet.proxy.in_flight(0) == 1).await;
+    let home = talk.say("the second question").await;
+    assert!(!first.received().contains("data: "), "the conversation waited for the long one");
+    assert_eq!(fleet.proxy.explained(&home.reply).await["decision"]["asks_way"], true);
+    let reply = first.reply().await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert!(reply.text().contains("[DONE]"), "{}", reply.text());
+    let explained = fleet.proxy.explained(&reply).await;
+    assert_eq!((&explained["gave_way"], &explained["attempts"]), (&1.into(), &1.into()));
+    let found = explained["cached_tokens"]["reported"].as_u64();
+    assert!(found > Some(0), "the engine has what it computed of it: {explained}");
+    assert_eq!(counted(&fleet, "shearwater_gave_way_total").await, 1);
+    assert_eq!(counted(&fleet, "shearwater_retries_total").await, 0);
+    fleet.proxy.idle().await;
+}
+
+#[tokio::test]
+async fn who_gave_way_as_often_as_it_may_is_prefilled_before_whoever_comes() {
+    let fleet = fleet(Persona::Vllm, "[routing]\ngive_way_max = 2\n", "", 1).await;
+    let mut talk = talk(&fleet).await;
+    let mut first = sent(&fleet, &long(2)).await;
+    eventually("the long one is there", || fleet.proxy.in_flight(0) == 1).await;
+    for text in ["the second", "the third", "the fourth"] {
+        talk.say(text).await;
+    }
+    let reply = first.reply().await;
+    let explained = fleet.proxy.explained(&reply).await;
+    assert_eq!(explained["gave_way"], 2, "{explained}");
+}
+
+/// The conversation waits until the long prompt has its first token.
+async fn nobody_gives_way(persona: Persona, settings: &str, lines: &str, ranks: u64) {
+    let fleet = fleet(persona, settings, lines, ranks).await;
+    let mut talk = talk(&fleet).await;
+    let mut first = sent(&fleet, &long(2)).await;
+    eventually("the long one is there", || fleet.proxy.in_flight(0) == 1).await;
+    talk.say("the second question").await;
+    let reply = first.reply().await;
+    assert_eq!(fleet.proxy.explained(&reply).await["gave_way"], 0);
+    assert_eq!(counted(&fleet, "shearwater_gave_way_total").await, 0);
+}
+
+#[tokio::test]
+async fn nobody_gives_way_where_that_is_switched_off() {
+    nobody_gives_way(Persona::Vllm, "[routing]\ngive_way_max = 0\n", "", 1).await;
+}
+
+#[tokio::test]
+async fn nobody_gives_way_at_an_engine_that_works_on_for_clients_that_left() {
+    nobody_gives_way(Persona::LlamaCpp, "", "", 1).await;
+}
+
+#[tokio::test]
+async fn nobody_gives_way_where_prompts_are_prefilled_side_by_side() {
+    nobody_gives_way(Persona::Vllm, "", "ranks = 2", 2).await;
+}
+
+#[tokio::test]
+async fn what_an_engine_keeps_the_state_of_gives_way_to_nobody() {
+    let fleet = fleet(Persona::Vllm, "", "", 1).await;
+    let mut talk = talk(&fleet).await;
+    let mut first = fleet.proxy.client().await;
+    let body = serde_json::json!({ "model": "sim", "input": long(2), "store": true });
+    first.post("/v1/responses", &streamed(body)).await;
+    eventually("the long one is there", || fleet.proxy.in_flight(0) == 1).await;
+    talk.say("the second question").await;
+    let reply = first.reply().await;
+    assert_eq!(fleet.proxy.explained(&reply).await["gave_way"], 0);
 }

@@ -6,6 +6,7 @@ use fastrand::Rng;
 use index::{BackendId, Limits, Millis, Observation};
 use loadgen::engine::model::{Engine, Event, EventKind, Memory, Params};
 
+use crate::placing::{GIVE_WAY_MAX, engine_request};
 use crate::shadow::{Checked, hold};
 use crate::traffic::BLOCK_TOKENS;
 use crate::world::{Live, Plant, World};
@@ -108,7 +109,10 @@ impl<'f> World<'f> {
         let cached = live.cached.unwrap_or(0);
         self.counts.prompt_tokens += request.prompt_tokens();
         self.counts.cached_tokens += u64::from(cached);
-        if live.generation != self.machines[backend.index()].generation {
+        let expected = u64::from(*predicted) * u64::from(BLOCK_TOKENS);
+        live.reservation.note_cached(expected, u64::from(cached));
+        // What was found of one that gave way is in part its own.
+        if live.generation != self.machines[backend.index()].generation || live.gave_way > 0 {
             return;
         }
         let (backend, blocks, at) = (*backend, request.blocks.clone(), self.now());
@@ -124,6 +128,36 @@ impl<'f> World<'f> {
             self.notes.push_back(short);
         }
         self.notes.push_back(Observation::Stored { backend, blocks, at });
+    }
+
+    /// Whoever was asked to give way at an engine is ended there and sent again. Some do not hear of it in time.
+    pub(crate) fn make_way(&mut self, id: BackendId) -> Checked {
+        let asked = self.machines[id.index()].running.values().copied().find(|number| {
+            let live = self.live.get(number).filter(|live| live.cached.is_none());
+            live.is_some_and(|live| live.reservation.is_asked_to_give_way())
+        });
+        let Some(number) = asked.filter(|_| self.rng.u8(0..8) > 0) else { return Ok(()) };
+        let Some(live) = self.live.get_mut(&number) else { return Ok(()) };
+        let machine = &mut self.machines[id.index()];
+        let Some(engine) = &mut machine.engine else { return Ok(()) };
+        let there = engine.cancel(self.now_us, live.engine_id);
+        hold!("engine", there, "{number} is not where it runs");
+        machine.running.remove(&live.engine_id.0);
+        live.reservation.gave_way(Millis(self.now_us / 1_000));
+        live.gave_way += 1;
+        hold!("way", live.gave_way <= GIVE_WAY_MAX, "{number} gave way {} times", live.gave_way);
+        self.counts.ways += 1;
+        self.trace.note("gave way", &[number, self.now_us]);
+        self.shadow.gave_way(number, live.reservation.uncached_tokens())?;
+        let ask = engine_request(&live.request, machine.params.block_tokens);
+        match engine.submit(self.now_us, ask) {
+            Ok(engine_id) => {
+                live.engine_id = engine_id;
+                machine.running.insert(engine_id.0, number);
+                self.shadow.check_load(self.fleet)
+            }
+            Err(_) => self.broke(number),
+        }
     }
 
     /// The engine failed the request: before the first token it is tried elsewhere, after it the turn is lost.

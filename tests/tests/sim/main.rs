@@ -85,6 +85,7 @@ fn no_seed_breaks_a_rule() {
         sum.retried += counts.retried;
         sum.waited += counts.waited;
         sum.turns += counts.turns;
+        sum.ways += counts.ways;
         sum.busy += counts.busy;
         sum.kills += counts.kills;
         sum.corrections += counts.corrections;
@@ -99,6 +100,7 @@ fn no_seed_breaks_a_rule() {
         sum.retried,
         sum.waited,
         sum.turns,
+        sum.ways,
         sum.busy,
         sum.kills,
         sum.corrections,

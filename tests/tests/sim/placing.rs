@@ -17,6 +17,9 @@ use crate::world::{Live, Plant, Waiting, World};
 /// How long a conversation waits for its home.
 const HOME_WAIT_MS: u64 = 2_000;
 
+/// How often a long prompt gives way.
+pub(crate) const GIVE_WAY_MAX: u32 = 3;
+
 /// How long a long prompt waits for its turn.
 pub(crate) const TURN_WAIT_MS: u64 = 3_000;
 /// How long anybody waits for room: longer than any simulation.
@@ -76,6 +79,7 @@ impl<'f> World<'f> {
             waited_ms: request.waited_ms,
             home_wait_ms: HOME_WAIT_MS,
             turn_wait_ms: TURN_WAIT_MS,
+            give_way_max: GIVE_WAY_MAX,
             streams: true,
             now: self.now(),
             random: self.rng.u64(..),
@@ -136,8 +140,11 @@ impl<'f> World<'f> {
                     engine_id,
                     predicted,
                     cached: None,
+                    gave_way: 0,
                 };
+                live.reservation.sent();
                 self.live.insert(number, live);
+                self.make_way(backend)?;
                 return Ok(Sent::Running);
             }
             Some(Err(refusal)) => {
@@ -258,7 +265,7 @@ impl<'f> World<'f> {
     }
 }
 
-fn engine_request(request: &Request, block_tokens: u32) -> EngineRequest {
+pub(crate) fn engine_request(request: &Request, block_tokens: u32) -> EngineRequest {
     EngineRequest {
         prompt_blocks: engine_blocks(&request.blocks, block_tokens),
         prompt_tokens: request.prompt_tokens() as u32,

@@ -226,6 +226,16 @@ impl Shadow {
         Ok(())
     }
 
+    /// It was ended with so much left to prefill, and sent again. Never more than before.
+    pub(crate) fn gave_way(&mut self, number: u64, left: u64) -> Checked {
+        if let Some(held) = self.flight.get_mut(&number) {
+            let before = std::mem::replace(&mut held.uncached, left);
+            hold!("pending", left <= before, "{number} has {left} left of {before}");
+            self.sums[held.backend.index()].uncached -= before - left;
+        }
+        Ok(())
+    }
+
     pub(crate) fn prefilled(&mut self, number: u64) {
         if let Some(held) = self.flight.get_mut(&number) {
             self.sums[held.backend.index()].uncached -= std::mem::take(&mut held.uncached);

@@ -84,6 +84,8 @@ pub(crate) struct Live<'f> {
     pub(crate) predicted: u32,
     /// Tokens it reused, once its first token came.
     pub(crate) cached: Option<u32>,
+    /// How often it was ended and sent again to the same engine.
+    pub(crate) gave_way: u32,
 }
 
 /// One request waiting for room.
@@ -119,6 +121,8 @@ pub(crate) struct Counts {
     pub(crate) waited: u64,
     /// How often one was told that it is not its turn.
     pub(crate) turns: u64,
+    /// How often one was ended in its prefill and sent again.
+    pub(crate) ways: u64,
     pub(crate) busy: u64,
     pub(crate) kills: u64,
     pub(crate) corrections: u64,
@@ -217,6 +221,7 @@ impl<'f> World<'f> {
         let (slots, tokens) = (machine.params.slots as u32, machine.params.kv_tokens());
         let blocks = tokens / u64::from(crate::traffic::BLOCK_TOKENS);
         self.fleet.backend(id).set_prefills_in_turn(id.0.is_multiple_of(2));
+        self.fleet.backend(id).set_stops_at_once(true);
         self.machines.push(machine);
         self.set_limits(id, Limits { requests_max: slots, tokens_max: tokens });
         self.notes.push_back(Observation::Budget { backend: id, blocks_max: blocks });

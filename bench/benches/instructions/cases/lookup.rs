@@ -67,6 +67,7 @@ impl Decider {
             waited_ms: 0,
             home_wait_ms: 0,
             turn_wait_ms: 0,
+            give_way_max: 0,
             streams: false,
             now: Millis(6_000),
             random: self.turn as u64,

@@ -20,6 +20,9 @@ use crate::arena::workload::BLOCK_TOKENS;
 /// How long a long prompt waits for its turn unless told otherwise, in ms: what the proxy's default is.
 pub const TURN_WAIT_MS: u64 = 60_000;
 
+/// How often a long prompt gives way unless told otherwise: what the proxy's default is.
+pub const GIVE_WAY_MAX: u32 = 4;
+
 /// How the proxy around the policy works.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProductOptions {
@@ -39,6 +42,8 @@ pub struct ProductOptions {
     pub home_wait_ms: u64,
     /// How long a long prompt waits for its turn, in ms.
     pub turn_wait_ms: u64,
+    /// How often a long prompt gives way while it is prefilled.
+    pub give_way_max: u32,
     /// What waiting takes off a held request's work when it is ranked, in tokens a second.
     pub ageing_tokens: f64,
 }
@@ -54,6 +59,7 @@ impl Default for ProductOptions {
             hold_requests: None,
             home_wait_ms: 0,
             turn_wait_ms: TURN_WAIT_MS,
+            give_way_max: GIVE_WAY_MAX,
             ageing_tokens: 1000.0,
         }
     }
@@ -80,6 +86,8 @@ pub struct Product<'f> {
     nobody: BackendSet,
     /// By request.
     held: Vec<Option<Held<'f>>>,
+    /// The last request of each engine that may give way.
+    long: Vec<Option<usize>>,
     /// Observations to be published, with the time.
     unpublished: VecDeque<(f64, Observation)>,
     /// Uncached tokens of requests that wait, by request.
@@ -105,7 +113,10 @@ impl<'f> Product<'f> {
             writer.apply(Observation::Budget { backend, blocks_max });
         }
         let pool: BackendSet = (0..fleet.len()).map(|at| BackendId(at as u16)).collect();
-        pool.iter().for_each(|id| fleet.backend(id).set_prefills_in_turn(true));
+        for id in pool.iter() {
+            fleet.backend(id).set_prefills_in_turn(true);
+            fleet.backend(id).set_stops_at_once(true);
+        }
         if let Some(requests_max) = options.hold_requests {
             for (id, capacity) in pool.iter().zip(capacities) {
                 let tokens_max = *capacity as u64 * BLOCK_TOKENS;
@@ -121,6 +132,7 @@ impl<'f> Product<'f> {
             pool,
             nobody: BackendSet::default(),
             held: Vec::new(),
+            long: vec![None; fleet.len()],
             unpublished: VecDeque::new(),
             wanted: Vec::new(),
             terms: Vec::new(),
@@ -204,6 +216,7 @@ impl Router for Product<'_> {
             waited_ms: ((scene.now_s - job.arrived_s) * 1000.0) as u64,
             home_wait_ms: self.options.home_wait_ms,
             turn_wait_ms: self.options.turn_wait_ms,
+            give_way_max: self.options.give_way_max,
             streams: true,
             now: millis(scene),
             random: scene.random.wide(),
@@ -220,6 +233,10 @@ impl Router for Product<'_> {
         };
         self.note_terms(&decision);
         let backend = reservation.backend();
+        reservation.sent();
+        if reservation.may_give_way() {
+            self.long[backend.index()] = Some(key);
+        }
         let expected_tokens = decision.predicted_uncached_tokens;
         let predicted_blocks = decision.overlap_blocks;
         self.hold(
@@ -228,6 +245,14 @@ impl Router for Product<'_> {
         );
         self.observe(scene, Observation::Stored { backend, blocks, at: millis(scene) });
         Some(Route { engine: backend.index(), expected_tokens })
+    }
+
+    fn gives_way(&mut self, scene: &Scene, engine: usize) -> Option<usize> {
+        let key = self.long[engine]?;
+        let held = self.held.get(key)?.as_ref()?;
+        let asked = held.reservation.is_asked_to_give_way();
+        asked.then(|| held.reservation.gave_way(millis(scene)))?;
+        Some(key)
     }
 
     fn terms(&self) -> Vec<(&'static str, f64)> {
@@ -268,14 +293,21 @@ impl Router for Product<'_> {
         let Some(held) = self.held.get_mut(key).and_then(Option::take) else { return };
         let Held { reservation, blocks, predicted_blocks, at: routed_at } = held;
         let (backend, at) = (reservation.backend(), millis(scene));
+        if self.options.reports {
+            let tokens = |blocks: u64| blocks * BLOCK_TOKENS;
+            let cached = tokens(job.cached_blocks as u64);
+            reservation.note_cached(tokens(predicted_blocks.into()), cached);
+        }
         drop(reservation);
         let cached_blocks = job.cached_blocks as u32;
-        if self.options.reports {
+        // What an engine kept of one that gave way tells nothing of its capacity.
+        let reports = self.options.reports && job.interruptions == 0;
+        if reports {
             let (least, most) = (cached_blocks, cached_blocks);
             let blocks = blocks.clone();
             self.observe(scene, Observation::Cached { backend, blocks, least, most, routed_at });
         }
-        if self.options.reports && predicted_blocks > cached_blocks + 1 {
+        if reports && predicted_blocks > cached_blocks + 1 {
             let reported = blocks.clone();
             self.observe(
                 scene,

@@ -34,6 +34,10 @@ impl Router for Replicas<'_> {
         self.proxies[proxy].route(scene, key, job)
     }
 
+    fn gives_way(&mut self, scene: &Scene, engine: usize) -> Option<usize> {
+        self.proxies.iter_mut().find_map(|proxy| proxy.gives_way(scene, engine))
+    }
+
     fn prefilled(&mut self, scene: &Scene, key: usize, job: &Job) {
         self.proxies[self.owner[key]].prefilled(scene, key, job);
     }

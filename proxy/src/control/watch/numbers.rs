@@ -73,6 +73,7 @@ impl Watch {
             tokens_max: self.settings.kv_tokens.or(reading.kv_tokens).unwrap_or(0),
         };
         self.backend().set_prefills_in_turn(self.settings.ranks.or(reading.ranks) == Some(1));
+        self.backend().set_stops_at_once(self.upstream.kind().stops_at_once());
         let before = self.limits.replace(limits);
         let told_before = before.map(|told| told.tokens_max);
         self.backend().regrant(limits.requests_max, |granted| {
