@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from . import chats, crowd, repairs, report
+from . import chats, crowd, repairs, report, way
 from .engine import engines
 from .proxy import shearwater
 from .report import Report
@@ -75,7 +75,7 @@ def run_repairs(out):
     repairs.run(out, ("sglang", MODEL), lost=["again", "shared"])
 
 
-STEPS = {"conversations": run, "full": run_full, "repairs": run_repairs}
+STEPS = {"conversations": run, "full": run_full, "repairs": run_repairs, "way": way.run}
 
 
 def main():
