@@ -24,6 +24,8 @@ CASES = {
     **{f"8 engines, {factor} times the capacity assumed": ["--backends", "8", "--assumed-capacity", factor]
        for factor in ("0.25", "0.5", "2", "4")},
     "8 engines, turns not waited for": ["--backends", "8", "--turn-wait-ms", "0"],
+    "8 engines, nobody gives way": ["--backends", "8", "--give-way-max", "0"],
+    "8 engines that keep nothing of what gave way": ["--backends", "8", "--step-tokens", "0"],
     "32 engines": ["--backends", "32", "--until", "1200"],
     "128 engines": ["--backends", "128", "--until", "600"],
     "8 engines, 24 sessions": ["--backends", "8", "--sessions-per-backend", "24"],
