@@ -401,16 +401,24 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
         if !held.reply.bears_signs_of_life(&held.head) {
             return Ok(false);
         }
-        self.alarm.set(clock::now().millis(), silence_ms);
-        // Waiting takes no byte, so it may be given up where a read may not.
-        match race(self.alarm, self.gone.as_mut(), pin!(held.socket.readable())).await {
-            Raced::Done(_) => {
-                self.set_alarm(self.wait.next_look_ms(clock::now()));
-                Ok(false)
+        let silent_from = clock::now();
+        let left_ms = |now: Micros| silence_ms.saturating_sub(now.since(silent_from) / 1000);
+        let mut now = silent_from;
+        loop {
+            self.alarm.set(now.millis(), left_ms(now).min(self.wait.next_look_ms(now)));
+            // Waiting takes no byte, so it may be given up where a read may not.
+            match race(self.alarm, self.gone.as_mut(), pin!(held.socket.readable())).await {
+                Raced::Done(_) => {
+                    self.set_alarm(self.wait.next_look_ms(clock::now()));
+                    return Ok(false);
+                }
+                Raced::Gone => return Err(Failed::ClientGone),
+                Raced::Late => self.wait_on()?,
             }
-            Raced::Gone => Err(Failed::ClientGone),
-            Raced::Late if self.shard.shared.phase() == Phase::Stopping => Err(Failed::Silent),
-            Raced::Late => Ok(true),
+            now = clock::now();
+            if left_ms(now) == 0 {
+                return Ok(true);
+            }
         }
     }
 

@@ -154,6 +154,18 @@ async fn who_gave_way_as_often_as_it_may_is_prefilled_before_whoever_comes() {
     assert_eq!(explained["gave_way"], 2, "{explained}");
 }
 
+#[tokio::test]
+async fn a_long_prompt_gives_way_also_while_its_client_is_to_be_kept_alive() {
+    let fleet = fleet(Persona::Vllm, "[stream]\nkeepalive_ms = 5000\n", "", 1).await;
+    let mut talk = talk(&fleet).await;
+    let mut first = sent(&fleet, &long(2)).await;
+    eventually("the long one is there", || fleet.proxy.in_flight(0) == 1).await;
+    talk.say("the second question").await;
+    assert!(!first.received().contains("data: "), "the conversation waited for the long one");
+    let reply = first.reply().await;
+    assert_eq!(fleet.proxy.explained(&reply).await["gave_way"], 1);
+}
+
 /// The conversation waits until the long prompt has its first token.
 async fn nobody_gives_way(persona: Persona, settings: &str, lines: &str, ranks: u64) {
     let fleet = fleet(persona, settings, lines, ranks).await;
