@@ -224,15 +224,19 @@ fn slower_and_smaller_engines_get_their_own_size() {
     assert!(on(0) > on(1), "the work that is pending shows who is slow");
 }
 
-/// One that shows how fast the engine is, then three long ones at once and a short one behind them.
-fn long_ones_and_a_short_one() -> Vec<Request> {
-    let request = |session: u64, at_s: f64, blocks: u64| Request {
+/// A request of a conversation that shares nothing with others.
+fn request(session: u64, at_s: f64, blocks: u64) -> Request {
+    Request {
         at_s,
         prompt_tokens: blocks * BLOCK_TOKENS,
         output_tokens: 20,
         blocks: (0..blocks).map(|place| (session + 1) << 20 | place).collect::<Arc<[u64]>>(),
         session,
-    };
+    }
+}
+
+/// One that shows how fast the engine is, then three long ones at once and a short one behind them.
+fn long_ones_and_a_short_one() -> Vec<Request> {
     vec![
         request(0, 0.0, 32),
         request(1, 10.0, 32),
@@ -267,13 +271,6 @@ fn who_is_short_does_not_stand_behind_long_ones_that_wait_for_their_turn() {
 
 /// One that shows how fast the engine is and comes back, while a long one is prefilled there.
 fn a_long_one_and_one_that_comes_home() -> Vec<Request> {
-    let request = |session: u64, at_s: f64, blocks: u64| Request {
-        at_s,
-        prompt_tokens: blocks * BLOCK_TOKENS,
-        output_tokens: 20,
-        blocks: (0..blocks).map(|place| (session + 1) << 20 | place).collect::<Arc<[u64]>>(),
-        session,
-    };
     vec![request(0, 0.0, 32), request(1, 10.0, 64), request(0, 11.0, 33)]
 }
 

@@ -168,7 +168,7 @@ pub const WAY_LOST_PRICE: f64 = 1.0;
 /// Samples remembered of how much engines keep, as a divisor: engines of one fleet do not change in that.
 pub const WAY_SAMPLES: u64 = 16;
 
-/// Who asks for the way has this part of its prompt cached at least, as a divisor of what it may lack: it comes home.
+/// Who asks for the way has to prefill at most this part of its prompt there, as a divisor: it comes home.
 pub const WAY_OWN_DIVISOR: u64 = 2;
 
 /// Holders that drop out of a path at one depth and are written one by one, at some 14 ns each; more are kept as a bitmap,

@@ -44,7 +44,9 @@ impl Pace {
         // Relaxed: a hint.
         let since = Millis(self.since_ms.swap(now.0, Ordering::Relaxed));
         let ms = now.since(since);
-        let added = |sums: u64| Some(add(sums >> 32, tokens) << 32 | add(sums & HALF, ms));
+        let added = |sums: u64| {
+            Some(add(sums >> 32, tokens, SAMPLES) << 32 | add(sums & HALF, ms, SAMPLES))
+        };
         // Relaxed: a hint. It never fails, as the closure always gives a word.
         let _ = self.sums.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
     }
@@ -89,11 +91,12 @@ impl Pace {
     }
 }
 
-const HALF: u64 = u32::MAX as u64;
+/// The lower half of a word that holds two sums.
+pub(crate) const HALF: u64 = u32::MAX as u64;
 
-/// A fading sum, kept within half a word.
-fn add(sum: u64, sample: u64) -> u64 {
-    (sum - sum / SAMPLES).saturating_add(sample).min(HALF)
+/// A sum that fades by one part of so many with each sample, kept within half a word.
+pub(crate) fn add(sum: u64, sample: u64, samples: u64) -> u64 {
+    (sum - sum / samples).saturating_add(sample).min(HALF)
 }
 
 #[cfg(all(test, not(loom)))]

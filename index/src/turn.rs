@@ -14,7 +14,7 @@ use crate::Millis;
 use crate::limits::{
     TURN_LEAD_MS, TURN_LONG_MS, TURN_LONG_TOKENS, WAY_COST_MS, WAY_LOST_PRICE, WAY_SAMPLES,
 };
-use crate::pace::Pace;
+use crate::pace::{HALF, Pace, add};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::way::{Ticket, Way};
 
@@ -142,10 +142,9 @@ impl Turn {
 
     /// Of what was computed of one that gave way, so much was found when it came again.
     pub(crate) fn note_kept(&self, found: u64, computed: u64) {
-        let faded =
-            |sum: u64, sample: u64| (sum - sum / WAY_SAMPLES).saturating_add(sample).min(HALF);
         let added = |sums: u64| {
-            Some(faded(sums >> 32, found.min(computed)) << 32 | faded(sums & HALF, computed))
+            let found = add(sums >> 32, found.min(computed), WAY_SAMPLES);
+            Some(found << 32 | add(sums & HALF, computed, WAY_SAMPLES))
         };
         // Relaxed: a hint. It never fails, as the closure always gives a word.
         let _ = self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
@@ -175,8 +174,6 @@ impl Turn {
         self.pace.left_ms(ahead, now).is_some_and(|left| left > TURN_LEAD_MS)
     }
 }
-
-const HALF: u64 = u32::MAX as u64;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

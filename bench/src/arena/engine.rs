@@ -80,7 +80,6 @@ pub struct Started {
 /// A prefill under way.
 #[derive(Clone, Copy, Debug)]
 struct Prefill {
-    job: usize,
     began_s: f64,
     started: Started,
 }
@@ -188,7 +187,7 @@ impl Engine {
         self.worked_s += takes_s;
         let started = Started { job, takes_s, uncached_tokens };
         self.running += 1;
-        self.prefilling = Some(Prefill { job, began_s: now_s, started });
+        self.prefilling = Some(Prefill { began_s: now_s, started });
         Some(started)
     }
 
@@ -203,7 +202,7 @@ impl Engine {
     ) -> Option<Interrupted> {
         self.queue.retain(|queued| *queued != key);
         self.queue.push_back(key);
-        let Prefill { began_s, started, .. } = self.prefilling.take_if(|it| it.job == key)?;
+        let Prefill { began_s, started } = self.prefilling.take_if(|it| it.started.job == key)?;
         self.worked_s -= started.takes_s - (now_s - began_s);
         self.running -= 1;
         self.answer_blocks -= answer_blocks(job);

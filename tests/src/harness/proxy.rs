@@ -99,6 +99,13 @@ impl Proxy {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
     }
 
+    /// The figure of a metric that has no labels.
+    pub async fn metric(&self, name: &str) -> u64 {
+        let (_, text) = self.admin("/metrics").await;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}:\n{text}"))
+    }
+
     /// What it believes of its backends, once that is so.
     pub async fn believes(&self, what: &str, holds: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         settled(what, async || {

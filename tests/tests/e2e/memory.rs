@@ -26,16 +26,10 @@ async fn gated() -> (Script, watch::Sender<bool>) {
     (script, open)
 }
 
-async fn metric(proxy: &Proxy, name: &str) -> u64 {
-    let (_, text) = proxy.admin("/metrics").await;
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}:\n{text}"))
-}
-
 /// Waits until nothing is held.
 async fn all_given_back(proxy: &Proxy) {
     settled("all memory is given back", async || {
-        (metric(proxy, "shearwater_body_memory_bytes").await == 0).then_some(())
+        (proxy.metric("shearwater_body_memory_bytes").await == 0).then_some(())
     })
     .await;
 }
@@ -54,7 +48,7 @@ async fn beyond_the_budget_requests_are_told_to_come_back_and_the_rest_is_served
         held.push(client);
     }
     let used = settled("what is held shows", async || {
-        let used = metric(&proxy, "shearwater_body_memory_bytes").await;
+        let used = proxy.metric("shearwater_body_memory_bytes").await;
         (used >= 600_000).then_some(used)
     })
     .await;
@@ -83,7 +77,7 @@ async fn beyond_the_budget_requests_are_told_to_come_back_and_the_rest_is_served
         assert_eq!(client.reply().await.status, 200);
     }
     all_given_back(&proxy).await;
-    assert_eq!(metric(&proxy, "shearwater_bodies_refused_total").await, refused as u64);
+    assert_eq!(proxy.metric("shearwater_bodies_refused_total").await, refused as u64);
     // There is room again.
     assert_eq!(proxy.client().await.ask(CHAT, &body).await.status, 200);
 }
@@ -150,7 +144,7 @@ async fn clients_that_vanish_while_sending_leave_nothing_behind() {
             senders.push(client);
         }
         settled("half of each is held", async || {
-            (metric(&proxy, "shearwater_body_memory_bytes").await >= 400_000).then_some(())
+            (proxy.metric("shearwater_body_memory_bytes").await >= 400_000).then_some(())
         })
         .await;
         drop(senders);
@@ -183,7 +177,7 @@ async fn what_is_declared_and_not_sent_keeps_nobody_out() {
         let mut client = proxy.client().await;
         client.send(head.as_bytes()).await;
         settled("it is being read", async || {
-            let used = metric(&proxy, "shearwater_body_memory_bytes").await;
+            let used = proxy.metric("shearwater_body_memory_bytes").await;
             (used >= number * 60_000).then_some(())
         })
         .await;

@@ -111,14 +111,6 @@ async fn talk(fleet: &Fleet) -> Talk {
     talk
 }
 
-/// The figure of a counter.
-async fn counted(fleet: &Fleet, name: &str) -> u64 {
-    let (_, text) = fleet.proxy.admin("/metrics").await;
-    let line = text.lines().find(|line| line.starts_with(name) && !line.starts_with('#'));
-    let value = line.and_then(|line| line.rsplit(' ').next()).expect("it is counted");
-    value.parse().expect("a number")
-}
-
 #[tokio::test]
 async fn a_long_prompt_gives_way_to_a_conversation_that_comes_home_and_is_sent_again() {
     let fleet = fleet(Persona::Vllm, "", "", 1).await;
@@ -135,8 +127,8 @@ async fn a_long_prompt_gives_way_to_a_conversation_that_comes_home_and_is_sent_a
     assert_eq!((&explained["gave_way"], &explained["attempts"]), (&1.into(), &1.into()));
     let found = explained["cached_tokens"]["reported"].as_u64();
     assert!(found > Some(0), "the engine has what it computed of it: {explained}");
-    assert_eq!(counted(&fleet, "shearwater_gave_way_total").await, 1);
-    assert_eq!(counted(&fleet, "shearwater_retries_total").await, 0);
+    assert_eq!(fleet.proxy.metric("shearwater_gave_way_total").await, 1);
+    assert_eq!(fleet.proxy.metric("shearwater_retries_total").await, 0);
     fleet.proxy.idle().await;
 }
 
@@ -175,7 +167,7 @@ async fn nobody_gives_way(persona: Persona, settings: &str, lines: &str, ranks: 
     talk.say("the second question").await;
     let reply = first.reply().await;
     assert_eq!(fleet.proxy.explained(&reply).await["gave_way"], 0);
-    assert_eq!(counted(&fleet, "shearwater_gave_way_total").await, 0);
+    assert_eq!(fleet.proxy.metric("shearwater_gave_way_total").await, 0);
 }
 
 #[tokio::test]
