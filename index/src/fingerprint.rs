@@ -1,25 +1,46 @@
 //! A prompt's fingerprint: its canonical bytes cut into fixed blocks, each hashed with the hash of everything before it.
 //! Hash i therefore stands for the whole prefix up to block i, and two chains that agree at i agree at every block before.
-//! It keeps hashes only, never a byte of the prompt beyond the block being filled, and knows no dialect: what is
+//! It keeps hashes only, never a byte of the prompt beyond the few blocks being gathered, and knows no dialect: what is
 //! canonical is the caller's business.
 //!
-//! Formula: `h[-1]` = the key, folded with every root part; `h[i] = mix(h[i-1] ^ xxh3_64(block i, seed = mix(key)))`, where
-//! `mix` is the finaliser of SplitMix64. Blocks are hashed apart from one another and chained by `mix` alone, so that a
-//! processor works on several at once: with each hash the seed of the next, a block costs what all of its hash's steps
-//! take one after the other.
+//! Formula: `h[-1]` = the key, folded with every root part; `h[i] = mix(h[i-1] ^ xxh3_64(block i, secret))`, where `mix` is the
+//! finaliser of SplitMix64 and the secret of xxh3 what that generator gives from the key on. Blocks are hashed apart from one
+//! another and chained by `mix` alone, so that a processor works on several at once: with each hash the seed of the next, a
+//! block costs what all of its hash's steps take one after the other.
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64_with_secret, xxh3_64_with_seed};
 
 use crate::{ConversationKey, SequenceHash};
 
 /// The secret all hashes are keyed with. Replicas that share evidence need the same one; otherwise it is random.
 #[derive(Clone, Copy)]
-pub struct FingerprintKey(u64);
+pub struct FingerprintKey {
+    key: u64,
+    blocks: Secret,
+}
+
+/// What xxh3 mixes a block with. A secret costs nothing more than the default one; a seed is added to it at each use.
+type Secret = [u8; 8 * SECRET_WORDS];
+
+/// As many as xxh3's own secret has; it asks for 17 at least.
+const SECRET_WORDS: usize = 24;
+
+/// What SplitMix64 adds from one number to the next (Steele, Lea, Flood 2014).
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Blocks gathered of pushes that are shorter, before they are hashed together.
+const GATHERED_BLOCKS: usize = 16;
 
 impl FingerprintKey {
     /// Wraps the secret.
     pub fn new(secret: u64) -> Self {
-        Self(secret)
+        let mut blocks = [0; _];
+        let mut state = secret;
+        for word in blocks.as_chunks_mut().0 {
+            state = state.wrapping_add(GOLDEN);
+            *word = mix(state).to_le_bytes();
+        }
+        Self { key: secret, blocks }
     }
 }
 
@@ -42,11 +63,11 @@ pub struct Fingerprint {
 
 /// Builds a [`Fingerprint`] from a stream of canonical bytes. How the stream is split into pushes changes nothing.
 pub struct Fingerprinter {
-    /// Seeds the blocks' own hashes.
-    seed: u64,
+    secret: Secret,
     chain: u64,
     blocks: Vec<SequenceHash>,
-    partial: Vec<u8>,
+    /// Whole blocks not hashed yet, and one that is not whole yet.
+    gathered: Vec<u8>,
     block_bytes: usize,
     canonical_bytes: u64,
 }
@@ -55,10 +76,10 @@ impl Fingerprinter {
     /// Starts a chain under `key` with blocks of `block_bytes` (0 is read as 1).
     pub fn new(key: FingerprintKey, block_bytes: u32) -> Self {
         Self {
-            seed: mix(key.0),
-            chain: key.0,
+            secret: key.blocks,
+            chain: key.key,
             blocks: Vec::new(),
-            partial: Vec::new(),
+            gathered: Vec::new(),
             block_bytes: block_bytes.max(1) as usize,
             canonical_bytes: 0,
         }
@@ -68,7 +89,7 @@ impl Fingerprinter {
     #[must_use]
     pub fn expecting(mut self, bytes: usize) -> Self {
         self.blocks.reserve(bytes / self.block_bytes);
-        self.partial.reserve(self.block_bytes.min(bytes));
+        self.gathered.reserve(self.gathered_max().min(bytes));
         self
     }
 
@@ -80,24 +101,47 @@ impl Fingerprinter {
     }
 
     /// Appends canonical bytes.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, bytes: &[u8]) {
         self.canonical_bytes += bytes.len() as u64;
-        // Most pushes are short and complete no block.
-        if bytes.len() < self.block_bytes - self.partial.len() {
-            self.partial.extend_from_slice(bytes);
+        // Most pushes are a few bytes.
+        if bytes.len() < self.gathered_max() - self.gathered.len() {
+            self.gathered.extend_from_slice(bytes);
         } else {
             self.complete(bytes);
         }
     }
 
+    fn gathered_max(&self) -> usize {
+        GATHERED_BLOCKS * self.block_bytes
+    }
+
+    #[inline(never)]
     fn complete(&mut self, bytes: &[u8]) {
-        let rest = self.fill_partial(bytes);
-        let whole = rest.chunks_exact(self.block_bytes);
-        self.partial.extend_from_slice(whole.remainder());
-        let Self { seed, mut chain, .. } = *self;
-        self.blocks.extend(whole.map(|block| {
-            chain = link(chain, seed, block);
+        let gathered = self.gathered.len();
+        let missing = gathered.next_multiple_of(self.block_bytes) - gathered;
+        let (head, rest) = bytes.split_at(missing.min(bytes.len()));
+        self.gathered.extend_from_slice(head);
+        self.hash_gathered();
+        let (blocks, rest) = rest.split_at(rest.len() - rest.len() % self.block_bytes);
+        self.hash(blocks);
+        self.gathered.extend_from_slice(rest);
+    }
+
+    /// Hashes what was gathered, up to the last whole block.
+    fn hash_gathered(&mut self) {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        self.hash(&gathered);
+        // What is kept is its memory.
+        gathered.clear();
+        self.gathered = gathered;
+    }
+
+    /// Hashes whole blocks; a rest that is none is left out.
+    fn hash(&mut self, blocks: &[u8]) {
+        let Self { ref secret, mut chain, .. } = *self;
+        self.blocks.extend(blocks.chunks_exact(self.block_bytes).map(|block| {
+            chain = mix(chain ^ xxh3_64_with_secret(block, secret));
             SequenceHash(chain)
         }));
         self.chain = chain;
@@ -105,6 +149,7 @@ impl Fingerprinter {
 
     /// The fingerprint of everything pushed.
     pub fn finish(mut self) -> Fingerprint {
+        self.hash_gathered();
         // Of a body that was mostly pictures little is left.
         if self.blocks.len() < self.blocks.capacity() / 2 {
             self.blocks.shrink_to_fit();
@@ -115,26 +160,6 @@ impl Fingerprinter {
             block_bytes: self.block_bytes as u32,
         }
     }
-
-    /// Completes a block begun by an earlier push; returns the bytes it did not need.
-    fn fill_partial<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        if self.partial.is_empty() {
-            return bytes;
-        }
-        let (head, rest) = bytes.split_at(bytes.len().min(self.block_bytes - self.partial.len()));
-        self.partial.extend_from_slice(head);
-        if self.partial.len() == self.block_bytes {
-            self.chain = link(self.chain, self.seed, &self.partial);
-            self.blocks.push(SequenceHash(self.chain));
-            self.partial.clear();
-        }
-        rest
-    }
-}
-
-/// The hash of a prefix that ends in `block`, behind the prefix that `chain` stands for.
-fn link(chain: u64, seed: u64, block: &[u8]) -> u64 {
-    mix(chain ^ xxh3_64_with_seed(block, seed))
 }
 
 impl std::fmt::Debug for Fingerprinter {
@@ -146,7 +171,7 @@ impl std::fmt::Debug for Fingerprinter {
 
 /// The key of a conversation named `id` within `scope` (tenant, model): equal names in two scopes are two conversations.
 pub fn conversation_key(key: FingerprintKey, scope: &[u8], id: &[u8]) -> ConversationKey {
-    ConversationKey(fold(fold(mix(key.0 ^ CONVERSATION), scope), id))
+    ConversationKey(fold(fold(mix(key.key ^ CONVERSATION), scope), id))
 }
 
 /// Sets conversation keys apart from prompt chains under the same secret ("conversa" in ASCII).
@@ -158,7 +183,7 @@ fn fold(chain: u64, part: &[u8]) -> u64 {
 
 /// SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection in which every input bit reaches every output bit.
 pub(crate) fn mix(mut x: u64) -> u64 {
-    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = x.wrapping_add(GOLDEN);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
@@ -168,31 +193,45 @@ pub(crate) fn mix(mut x: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const KEY: FingerprintKey = FingerprintKey(7);
+    const KEY: u64 = 7;
 
     fn of(block_bytes: u32, root: &[&[u8]], pushes: &[&[u8]]) -> Fingerprint {
-        let mut f = Fingerprinter::new(KEY, block_bytes);
+        let mut f = Fingerprinter::new(FingerprintKey::new(KEY), block_bytes);
         root.iter().for_each(|part| f.root(part));
         pushes.iter().for_each(|bytes| f.push(bytes));
         f.finish()
     }
 
+    /// One block after the other, as the formula has it.
+    fn naive(root: &[u8], text: &[u8], block_bytes: usize) -> Vec<SequenceHash> {
+        let key = FingerprintKey::new(KEY);
+        let mut chain = fold(KEY, root);
+        let mut next = |block| {
+            chain = mix(chain ^ xxh3_64_with_secret(block, &key.blocks));
+            SequenceHash(chain)
+        };
+        let whole = text.chunks(block_bytes).filter(|block| block.len() == block_bytes);
+        whole.map(&mut next).collect()
+    }
+
     #[test]
-    fn any_split_of_the_stream_gives_the_same_fingerprint() {
-        let text: Vec<u8> = (0..1000u32).map(|i| (i * 31 % 251) as u8).collect();
-        let whole = of(64, &[b"m"], &[&text]);
-        assert_eq!((whole.blocks.len(), whole.canonical_bytes), (15, 1000));
+    fn any_split_of_the_stream_gives_the_fingerprint_of_the_formula() {
         let mut rng = fastrand::Rng::with_seed(3);
-        for _ in 0..200 {
-            let mut f = Fingerprinter::new(KEY, 64);
+        for round in 0..400 {
+            let (block_bytes, len) = (rng.u32(1..200), rng.usize(..8_000));
+            let text: Vec<u8> = (0..len as u32).map(|i| (i * 31 % 251) as u8).collect();
+            let mut f = Fingerprinter::new(FingerprintKey::new(KEY), block_bytes);
             f.root(b"m");
+            let piece_max = [5, 150, 5_000][round % 3];
             let mut rest = &text[..];
             while !rest.is_empty() {
-                let (head, tail) = rest.split_at(rng.usize(0..=rest.len().min(150)));
+                let (head, tail) = rest.split_at(rng.usize(0..=rest.len().min(piece_max)));
                 f.push(head);
                 rest = tail;
             }
-            assert_eq!(f.finish(), whole);
+            let (found, expected) = (f.finish(), naive(b"m", &text, block_bytes as usize));
+            assert_eq!(found.blocks, expected, "{len} bytes in blocks of {block_bytes}");
+            assert_eq!(found.canonical_bytes, len as u64);
         }
     }
 
@@ -240,11 +279,12 @@ mod tests {
 
     #[test]
     fn conversations_are_told_apart_by_scope() {
+        let key = FingerprintKey::new(KEY);
         let keys = [
-            conversation_key(KEY, b"t1", b"c"),
-            conversation_key(KEY, b"t2", b"c"),
-            conversation_key(KEY, b"t1c", b""),
-            conversation_key(KEY, b"", b"t1c"),
+            conversation_key(key, b"t1", b"c"),
+            conversation_key(key, b"t2", b"c"),
+            conversation_key(key, b"t1c", b""),
+            conversation_key(key, b"", b"t1c"),
         ];
         assert!((0..4).all(|i| (0..i).all(|j| keys[i] != keys[j])));
     }

@@ -74,6 +74,7 @@ impl Canon for Fingerprinter {
         Fingerprinter::root(self, part);
     }
 
+    #[inline(always)]
     fn push(&mut self, bytes: &[u8]) {
         Fingerprinter::push(self, bytes);
     }

@@ -24,6 +24,7 @@ impl Canon for Hashed {
     fn root(&mut self, part: &[u8]) {
         self.0.root(part);
     }
+    #[inline(always)]
     fn push(&mut self, bytes: &[u8]) {
         self.0.push(bytes);
     }

@@ -107,11 +107,13 @@ impl<'w, 'a, C: Canon> Writer<'w, 'a, C> {
         }
     }
 
+    #[inline(always)]
     fn push(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         self.canon.push(bytes);
     }
 
+    #[inline(always)]
     pub(super) fn frame(&mut self, frame: Frame) {
         self.joining = false;
         self.push(&frame.opening());

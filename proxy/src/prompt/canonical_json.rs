@@ -111,6 +111,7 @@ impl<'o, 't, 'a, F: FnMut(&[u8])> Out<'o, 't, 'a, F> {
         self.end = end;
     }
 
+    #[inline(always)]
     fn piece(&mut self, bytes: &[u8]) {
         self.flush();
         (self.take)(bytes);

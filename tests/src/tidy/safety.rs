@@ -4,12 +4,16 @@ use super::layers::is_word;
 use super::{File, Finding, Tree};
 
 /// Files that may hold unsafe code, each with its reason.
-pub const UNSAFE_FILES: [(&str, &str); 5] = [
+pub const UNSAFE_FILES: [(&str, &str); 6] = [
     (
         "proxy/src/socket.rs",
         "the runtime's stream wants a unique borrow for what only clones a handle",
     ),
     ("proxy/src/stream_ring/uring.rs", "a ring's entries and buffers are raw memory"),
+    (
+        "proxy/src/prompt/json/vectors.rs",
+        "only the processor knows whether it has what a function is compiled for",
+    ),
     ("proxy/src/pages.rs", "the allocator's options are set by a function of C"),
     ("bench/src/bin/bare_ring/ring.rs", "io_uring shares buffers with the kernel"),
     ("bench/src/bin/counted/counting.rs", "an allocator that counts is still an allocator"),

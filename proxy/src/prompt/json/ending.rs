@@ -2,7 +2,7 @@
 //! backslashes say which characters are escaped without looking at them one by one (the carry trick of Langdale and
 //! Lemire, "Parsing gigabytes of JSON per second", 2019). It never decides what an escape means.
 
-use wide::u8x16;
+use super::vectors;
 
 /// How the inside of a string is spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub(crate) enum Spelling {
 
 /// Bytes looked at together.
 const BLOCK: usize = 64;
+
+pub(super) type Block = [u8; BLOCK];
 
 /// Blocks without quote or backslash after which the next is searched for and not waited for.
 const PLAIN_BLOCKS: u32 = 4;
@@ -61,15 +63,20 @@ impl<'b> Ends<'b> {
         if start < self.at && part.quotes != 0 {
             return Some((self.at - BLOCK + part.end(), part.spelling()));
         }
-        self.end_farther(start)
+        vectors::end_farther(self, start)
     }
 
-    #[inline(never)]
-    fn end_farther(&mut self, start: usize) -> Option<(usize, Spelling)> {
+    /// The same, block by block; `masks` says where in a block what stands. In the order quotes, backslashes, odd bytes.
+    #[inline(always)]
+    pub(super) fn end_by(
+        &mut self,
+        start: usize,
+        masks: impl Fn(&Block) -> [u64; 3],
+    ) -> Option<(usize, Spelling)> {
         // A copy stays in registers.
         let mut ends = *self;
         if start >= ends.at {
-            ends.look(start - start % BLOCK, 0)?;
+            ends.look(start - start % BLOCK, 0, &masks)?;
         }
         let mut whole = ends.seen.part(start);
         let mut plain = 0;
@@ -82,7 +89,7 @@ impl<'b> Ends<'b> {
                 next += memchr::memchr2(b'"', b'\\', ends.body.get(next..)?)?;
                 next -= next % BLOCK;
             }
-            ends.look(next, whole.carry)?;
+            ends.look(next, whole.carry, &masks)?;
             // Of most blocks everything belongs to the string.
             let part = if ends.seen.quotes == 0 { ends.seen } else { ends.seen.part(0) };
             whole.append(part);
@@ -93,7 +100,7 @@ impl<'b> Ends<'b> {
 
     /// Looks at the block at `at`, whose first byte is escaped if `carry` is 1.
     #[inline(always)]
-    fn look(&mut self, at: usize, carry: u64) -> Option<()> {
+    fn look(&mut self, at: usize, carry: u64, masks: impl Fn(&Block) -> [u64; 3]) -> Option<()> {
         let rest = self.body.get(at..).filter(|rest| !rest.is_empty())?;
         let last;
         let block = match rest.first_chunk() {
@@ -103,7 +110,7 @@ impl<'b> Ends<'b> {
                 &last
             }
         };
-        self.seen = Marks::of(block, carry);
+        self.seen = Marks::of(masks(block), carry);
         self.at = at + BLOCK;
         Some(())
     }
@@ -111,7 +118,7 @@ impl<'b> Ends<'b> {
 
 /// The bytes behind the last whole block, and zeros, which are no quotes.
 #[cold]
-fn padded(rest: &[u8]) -> [u8; BLOCK] {
+fn padded(rest: &[u8]) -> Block {
     let mut block = [0; BLOCK];
     if let Some(room) = block.get_mut(..rest.len()) {
         room.copy_from_slice(rest);
@@ -128,13 +135,10 @@ pub(crate) fn spelling(raw: &[u8]) -> Spelling {
 
 impl Marks {
     #[inline(always)]
-    fn of(block: &[u8; BLOCK], carry: u64) -> Marks {
-        let quotes = mask(block, |part| part.simd_eq(u8x16::splat(b'"')));
-        let slashes = mask(block, |part| part.simd_eq(u8x16::splat(b'\\')));
+    fn of([quotes, slashes, odd_bytes]: [u64; 3], carry: u64) -> Marks {
         let (escaped, carry) = escaped(slashes, carry);
         // Of all letters that JSON knows behind a backslash only `u` and `/` are odd bytes.
-        let odd = escaped & mask(block, |part| (part & u8x16::splat(1)).simd_eq(u8x16::splat(1)));
-        Marks { quotes: quotes & !escaped, slashes, odd, carry }
+        Marks { quotes: quotes & !escaped, slashes, odd: escaped & odd_bytes, carry }
     }
 
     /// What belongs to a string that goes on at `from`, or begins there: its end, and what stands before it.
@@ -179,14 +183,6 @@ fn escaped(slashes: u64, carry: u64) -> (u64, u64) {
 /// All bits below the lowest one of `mask`; all of them if there is none.
 fn before(mask: u64) -> u64 {
     mask.wrapping_sub(1) & !mask
-}
-
-/// A bit for each byte of the block of which `is` makes all ones.
-#[inline(always)]
-fn mask(block: &[u8; BLOCK], is: impl Fn(u8x16) -> u8x16) -> u64 {
-    let (parts, _) = block.as_chunks::<16>();
-    let bits = |part: &[u8; 16]| u64::from(is(u8x16::new(*part)).to_bitmask());
-    parts.iter().rev().fold(0, |mask, part| mask << 16 | bits(part))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod number;
 mod scan;
 mod text;
 mod value;
+mod vectors;
 
 pub(crate) use ending::Spelling;
 pub(crate) use number::{canonical as canonical_number, is_plain as is_canonical_number};
