@@ -29,8 +29,10 @@ class NotReady(Exception):
 class Proxy:
     """A proxy that can be started before a fleet."""
 
-    def __init__(self, name, binary, version, command, env=None, asked=False):
+    def __init__(self, name, binary, version, command, env=None, asked=False, ready=None):
         self.name = name
+        # Where it says itself that it is ready, if it does: which of its ports, and a path.
+        self._ready = ready
         # Whether it answers questions on its standard streams. Others write theirs to the log: a
         # pipe that nobody reads would stop a proxy that talks much.
         self._asked = asked
@@ -45,7 +47,11 @@ class Proxy:
         hosts = [urlsplit(url).netloc for url in urls]
         asked = {"port": port, "admin": admin, "hosts": hosts, "folder": folder}
         command = self._command(self.binary, **asked)
-        return Running(self.name, core, command, self._env, port, folder, self._asked)
+        running = Running(self.name, core, command, self._env, port, folder, self._asked)
+        if self._ready:
+            which, path = self._ready
+            running.wait_until_it_says_so(asked[which], path, 30)
+        return running
 
 
 class Running:
@@ -78,6 +84,15 @@ class Running:
             time.sleep(0.05)
         raise NotReady(f"{name} does not serve after {seconds} s: {why}; {self._last_words()}")
 
+    def wait_until_it_says_so(self, port, path, seconds):
+        """Waits for its own word, too: no orchestrator sends it traffic before."""
+        deadline = time.monotonic() + seconds
+        while fetch(port, path) != 200:
+            if time.monotonic() > deadline:
+                self.end()
+                raise NotReady(f"{self.url} is not ready after {seconds} s, says its {path}")
+            time.sleep(0.05)
+
     def _last_words(self):
         lines = self.log.read_text(errors="replace").strip().splitlines()
         return lines[-1][:300] if lines else "it said nothing"
@@ -97,6 +112,18 @@ def ask(port):
         reply = connection.getresponse()
         reply.read()
         return reply.status
+    finally:
+        connection.close()
+
+
+def fetch(port, path):
+    """The status of a GET; none when there is no answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return None
     finally:
         connection.close()
 
@@ -203,6 +230,14 @@ PEERS = {
     ),
 }
 
+# Where those say that they are ready who do: which of their ports, and a path.
+READY = {
+    "envoy": ("admin", "/ready"),
+    "smg": ("port", "/readiness"),
+    "sglang-router": ("port", "/readiness"),
+    "vllm-router": ("port", "/readiness"),
+}
+
 # Not compared, each with the reason; the results carry this too.
 LEFT_OUT = {
     "dynamo frontend": "routes to its own engine processes only, found through its own discovery; "
@@ -212,7 +247,8 @@ LEFT_OUT = {
 
 def own(name, binary):
     """A build of ours."""
-    return Proxy(name, str(binary), install.version_of([str(binary), "--version"]), shearwater_command)
+    version = install.version_of([str(binary), "--version"])
+    return Proxy(name, str(binary), version, shearwater_command, ready=("admin", "/readyz"))
 
 
 def bare_ring(binary):
@@ -229,7 +265,7 @@ def peer(name, otherwise=None):
     get, command, env = PEERS[name]
     binary, command = get(), otherwise or command
     version = install.version_of([binary, "-v"]) if name == "nginx" else install.pinned(name)
-    return Proxy(name, binary, version, command, env)
+    return Proxy(name, binary, version, command, env, ready=READY.get(name))
 
 
 def nginx_at_hand():
