@@ -26,12 +26,62 @@ impl Drop for Folder {
 
 /// A page of two policies on generated sessions.
 fn page(folder: &Folder) -> PathBuf {
+    page_of(folder, &["--policy", "cost,sglang-cli"])
+}
+
+fn page_of(folder: &Folder, more: &[&str]) -> PathBuf {
     let path = folder.0.join("page.html");
     let shown = path.to_str().unwrap();
     let line = ["arena", "--trace", "generated", "--backends", "2", "--sessions-per-backend", "2"];
-    let rest = ["--until", "60", "--policy", "cost,sglang-cli", "--html", shown];
-    arena::main(&Args::parse_from(line.iter().chain(&rest))).unwrap();
+    let rest = ["--until", "60", "--html", shown];
+    arena::main(&Args::parse_from(line.iter().chain(&rest).chain(more))).unwrap();
     path
+}
+
+/// What the page carries.
+fn board(page: &Path) -> serde_json::Value {
+    let text = std::fs::read_to_string(page).unwrap();
+    let (_, data) = text.split_once("id=\"data\">").unwrap();
+    let (data, _) = data.split_once("</script>").unwrap();
+    let boards: serde_json::Value = serde_json::from_str(data).unwrap();
+    boards[0].clone()
+}
+
+/// The one point of the grid at which a policy's sliders begin.
+fn beginning<'b>(board: &'b serde_json::Value, policy: &str) -> &'b serde_json::Value {
+    let points = board["grid"].as_array().unwrap();
+    let of = |point: &&serde_json::Value| point["policy"] == policy && point["set"] == true;
+    let found: Vec<_> = points.iter().filter(of).collect();
+    assert_eq!(found.len(), 1, "{policy} begins in one place");
+    found[0]
+}
+
+#[test]
+fn sliders_begin_at_what_the_policies_beside_them_are_run_with() {
+    let folder = Folder::new("page-begins");
+    let board = board(&page_of(&folder, &["--policy", "cost,prefix"]));
+    for run in board["runs"].as_array().unwrap() {
+        let policy = run["policy"].as_str().unwrap();
+        let point = &beginning(&board, policy)["row"];
+        for figure in ["hit", "ttft_mean", "ttft_p99", "done"] {
+            assert_eq!(point[figure], run[figure], "{figure} of {policy}");
+        }
+    }
+}
+
+#[test]
+fn sliders_begin_at_configured_weights_even_where_the_grid_has_none() {
+    let folder = Folder::new("page-configured");
+    let config = folder.0.join("shearwater.toml");
+    let text = "[[backend]]\nurl = \"http://127.0.0.1:1\"\n[routing]\na_max = 5.5\n";
+    std::fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let board = board(&page_of(&folder, &["--policy", "prefix", "--config", config]));
+    let weights = &beginning(&board, "cost")["weights"];
+    assert_eq!(*weights, serde_json::json!([["a_max", 5.5], ["request_charge_tokens", 100.0]]));
+    let row = &board["runs"].as_array().unwrap()[1];
+    assert_eq!(row["policy"], "configured");
+    assert_eq!(beginning(&board, "cost")["row"]["ttft_mean"], row["ttft_mean"]);
 }
 
 #[test]

@@ -300,3 +300,15 @@ fn a_long_one_gives_way_to_one_that_comes_home_and_loses_at_most_a_step_by_it() 
     assert!(of(&setup, 11.0).ttft_s > 3.0, "{:?}", of(&setup, 11.0));
     assert_eq!(of(&setup, 10.0).computed.tokens, prompt);
 }
+
+#[test]
+fn the_defaults_of_a_configuration_are_those_the_arena_runs_policies_with() {
+    for policy in index::PolicyKind::ALL {
+        let text = format!(
+            "[[backend]]\nurl = \"http://127.0.0.1:1\"\n[routing]\npolicy = \"{}\"\n",
+            policy.name()
+        );
+        let config = config::Config::parse("default.toml", &text).unwrap();
+        assert_eq!(proxy::start::policy_of(&config), policy);
+    }
+}

@@ -2,6 +2,7 @@
 //! and load, on the public traces the bars were measured on. No bar is fitted to what was reached.
 
 use super::results::Row;
+use super::routers::CONFIGURED;
 
 /// A bar.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +19,7 @@ struct Bar {
 }
 
 /// Policies bars hold for: the default and a configured one.
-const HELD_TO_BARS: [&str; 2] = ["cost", "configured"];
+const HELD_TO_BARS: [&str; 2] = ["cost", CONFIGURED];
 
 const fn chat(
     trace: &'static str,

@@ -30,7 +30,7 @@ use std::path::Path;
 use args::Args;
 use cells::{Cell, Scale};
 use results::Row;
-use routers::{Entry, Kind};
+use routers::{CONFIGURED, Entry, Kind};
 
 pub use error::ArenaError;
 
@@ -68,7 +68,7 @@ fn entries(args: &Args) -> Result<Vec<Entry>, ArenaError> {
         let config =
             config::Config::load(path).map_err(|error| ArenaError::Config(error.to_string()))?;
         let kind = Kind::Product(proxy::start::policy_of(&config));
-        entries.push(Entry { name: "configured".to_owned(), kind });
+        entries.push(Entry { name: CONFIGURED.to_owned(), kind });
     }
     Ok(entries)
 }

@@ -74,8 +74,9 @@ const EVIDENCE_BLOCKS_DEFAULT: Bound = Bound {
     why: "less holds no prompt, and more than two gigabytes of text is no cache",
 };
 
-const WEIGHT_HIT: f64 = 1.0;
-const WEIGHT_QUEUE: f64 = 0.5;
+// Shares of one; those of a policy are its own defaults in `index`, held equal by a test of the proxy.
+const WEIGHT_HIT: f64 = 0.4;
+const WEIGHT_QUEUE: f64 = 0.3;
 const WEIGHT_PRESSURE: f64 = 0.3;
 const WEIGHT_RANGE: [f64; 2] = [0.0, 1_000.0];
 const A_MAX: f64 = 8.0;

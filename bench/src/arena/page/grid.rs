@@ -28,26 +28,34 @@ pub(super) struct Point {
     policy: &'static str,
     /// Name and value of each weight.
     weights: Vec<(&'static str, f64)>,
+    /// These are what the policy is run with beside the others: the configured ones, or its own.
+    set: bool,
     row: Row,
     /// Times to first token at evenly spaced shares, in seconds.
     ttft: Vec<f64>,
     terms: Vec<(&'static str, f64)>,
 }
 
-/// Runs the grid.
-pub(super) fn points(args: &Args, scale: &Scale) -> Vec<Point> {
+/// Runs the grid, around the weights of the policies with which the page begins.
+pub(super) fn points(args: &Args, scale: &Scale, configured: Option<PolicyKind>) -> Vec<Point> {
     if args.no_grid {
         return Vec::new();
     }
-    let settings: Vec<(PolicyKind, Vec<(&str, f64)>)> = costs().chain(prefixes()).collect();
+    let settings: Vec<Setting> = TUNED
+        .iter()
+        .filter_map(|name| {
+            configured.filter(|kind| kind.name() == *name).or(PolicyKind::parse(name))
+        })
+        .flat_map(around)
+        .collect();
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(settings.len()));
     let take = || {
         loop {
             // Relaxed: the counter hands out numbers and publishes nothing.
             let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some((policy, weights)) = settings.get(place) else { return };
-            let Some(point) = point(args, scale, *policy, weights) else { continue };
+            let Some(setting) = settings.get(place) else { return };
+            let Some(point) = point(args, scale, setting) else { continue };
             done.lock().unwrap_or_else(PoisonError::into_inner).push((place, point));
         }
     };
@@ -61,48 +69,81 @@ pub(super) fn points(args: &Args, scale: &Scale) -> Vec<Point> {
     done.into_iter().map(|(_, point)| point).collect()
 }
 
-fn point(
-    args: &Args,
-    scale: &Scale,
+/// Policies with weights to move.
+const TUNED: [&str; 2] = ["cost", "prefix"];
+
+/// A policy at some weights, and whether they are those it is run with.
+struct Setting {
     policy: PolicyKind,
-    weights: &[(&'static str, f64)],
-) -> Option<Point> {
-    let outcome = cells::run(args, scale, Kind::Product(policy))?;
+    weights: Vec<(&'static str, f64)>,
+    set: bool,
+}
+
+fn point(args: &Args, scale: &Scale, setting: &Setting) -> Option<Point> {
+    let Setting { policy, weights, set } = setting;
+    let outcome = cells::run(args, scale, Kind::Product(*policy))?;
     let ttft = outcome.ttft_sorted();
     let shares = (0..=QUANTILES).map(|at| at as f64 / QUANTILES as f64);
     Some(Point {
         policy: policy.name(),
-        weights: weights.to_vec(),
+        weights: weights.clone(),
+        set: *set,
         row: outcome.row(&scale.trace, policy.name(), args.capacity, &scale.setting),
         ttft: shares.map(|share| short(quantile(&ttft, share))).collect(),
         terms: outcome.terms.iter().map(|(name, value)| (*name, short(*value))).collect(),
     })
 }
 
-fn costs() -> impl Iterator<Item = (PolicyKind, Vec<(&'static str, f64)>)> {
-    A_MAX.into_iter().flat_map(|a| REQUEST_TOKENS.into_iter().map(move |tokens| cost(a, tokens)))
-}
-
-fn cost(a_max: f64, tokens: f64) -> (PolicyKind, Vec<(&'static str, f64)>) {
-    let mut policy = PolicyKind::DEFAULT;
-    if let PolicyKind::Cost { recompute_max, request_tokens, .. } = &mut policy {
-        (*recompute_max, *request_tokens) = (a_max, tokens);
-    }
-    (policy, vec![("a_max", a_max), ("request_charge_tokens", tokens)])
-}
-
-fn prefixes() -> impl Iterator<Item = (PolicyKind, Vec<(&'static str, f64)>)> {
-    let pressures = |w_hit, w_queue| {
-        W_PRESSURE.into_iter().map(move |w_pressure| prefix(w_hit, w_queue, w_pressure))
+/// The grid of a policy's weights, its own among them; none of a policy without weights.
+fn around(policy: PolicyKind) -> Vec<Setting> {
+    let own = weights(policy);
+    let axes: Vec<Vec<f64>> = match policy {
+        PolicyKind::Cost { .. } => vec![A_MAX.to_vec(), REQUEST_TOKENS.to_vec()],
+        PolicyKind::Prefix { .. } => vec![W_HIT.to_vec(), W_QUEUE.to_vec(), W_PRESSURE.to_vec()],
+        _ => Vec::new(),
     };
-    W_HIT
-        .into_iter()
-        .flat_map(|w_hit| W_QUEUE.into_iter().map(move |w_queue| (w_hit, w_queue)))
-        .flat_map(move |(w_hit, w_queue)| pressures(w_hit, w_queue))
+    let mut points = vec![Vec::new()];
+    for (mut axis, (_, own)) in axes.into_iter().zip(&own) {
+        axis.push(*own);
+        axis.sort_by(f64::total_cmp);
+        axis.dedup();
+        let longer = |point: &Vec<f64>| {
+            axis.iter().map(|value| [&point[..], &[*value]].concat()).collect::<Vec<_>>()
+        };
+        points = points.iter().flat_map(longer).collect();
+    }
+    points.retain(|point| !point.is_empty());
+    let setting = |values: Vec<f64>| {
+        let weights: Vec<_> =
+            own.iter().map(|(name, _)| *name).zip(values.iter().copied()).collect();
+        Setting { policy: with(policy, &values), set: weights == own, weights }
+    };
+    points.into_iter().map(setting).collect()
 }
 
-fn prefix(w_hit: f64, w_queue: f64, w_pressure: f64) -> (PolicyKind, Vec<(&'static str, f64)>) {
-    let weights =
-        vec![("weight_hit", w_hit), ("weight_queue", w_queue), ("weight_pressure", w_pressure)];
-    (PolicyKind::Prefix { w_hit, w_queue, w_pressure }, weights)
+/// A policy's weights, by the names they are configured by.
+fn weights(policy: PolicyKind) -> Vec<(&'static str, f64)> {
+    match policy {
+        PolicyKind::Cost { recompute_max, request_tokens, .. } => {
+            vec![("a_max", recompute_max), ("request_charge_tokens", request_tokens)]
+        }
+        PolicyKind::Prefix { w_hit, w_queue, w_pressure } => {
+            vec![("weight_hit", w_hit), ("weight_queue", w_queue), ("weight_pressure", w_pressure)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The same policy with other weights, in the order [`weights`] gives them.
+fn with(mut policy: PolicyKind, values: &[f64]) -> PolicyKind {
+    match (&mut policy, values) {
+        (PolicyKind::Cost { recompute_max, request_tokens, .. }, [a_max, tokens]) => {
+            (*recompute_max, *request_tokens) = (*a_max, *tokens);
+        }
+        (PolicyKind::Prefix { w_hit, w_queue, w_pressure }, [hit, queue, pressure]) => {
+            (*w_hit, *w_queue, *w_pressure) = (*hit, *queue, *pressure);
+        }
+        _ => {}
+    }
+    policy
 }

@@ -4,12 +4,14 @@
 
 mod grid;
 
+use index::PolicyKind;
 use serde::Serialize;
 
 use super::ArenaError;
 use super::args::Args;
 use super::cells::{Cell, Scale};
 use super::results::{Outcome, Row, quantile};
+use super::routers::{CONFIGURED, Kind};
 
 /// Points of a time-to-first-token distribution.
 const QUANTILES: usize = 120;
@@ -52,7 +54,12 @@ pub(super) fn page(
     scales: &[Scale],
     cells: &[Cell<'_>],
 ) -> Result<String, ArenaError> {
-    let boards: Vec<Board> = scales.iter().map(|scale| board(args, scale, cells)).collect();
+    let configured = cells.iter().find_map(|cell| match cell.entry.kind {
+        Kind::Product(policy) if cell.entry.name == CONFIGURED => Some(policy),
+        _ => None,
+    });
+    let board = |scale| board(args, scale, cells, configured);
+    let boards: Vec<Board> = scales.iter().map(board).collect();
     let data = serde_json::to_string(&boards).map_err(ArenaError::Json)?;
     // No text of a trace's name may end the script it stands in.
     let data = data.replace('<', "\\u003c");
@@ -65,7 +72,7 @@ pub(super) fn page(
         .replace("/*DATA*/", &data))
 }
 
-fn board(args: &Args, scale: &Scale, cells: &[Cell<'_>]) -> Board {
+fn board(args: &Args, scale: &Scale, cells: &[Cell<'_>], configured: Option<PolicyKind>) -> Board {
     let here = cells.iter().filter(|cell| std::ptr::eq(cell.scale, scale));
     let runs = here.map(|cell| figures(args, scale, &cell.entry.name, &cell.outcome));
     Board {
@@ -74,7 +81,7 @@ fn board(args: &Args, scale: &Scale, cells: &[Cell<'_>]) -> Board {
         capacity: args.capacity,
         setting: scale.setting.clone(),
         runs: runs.collect(),
-        grid: grid::points(args, scale),
+        grid: grid::points(args, scale, configured),
     }
 }
 

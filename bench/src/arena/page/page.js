@@ -89,13 +89,14 @@ function tuner(policy) {
   const points = board.grid.filter((point) => point.policy === policy);
   const names = points[0].weights.map(([name]) => name);
   const values = names.map((_, place) => [...new Set(points.map((point) => point.weights[place][1]))].sort((a, b) => a - b));
+  // The grid was made around what the policy is run with beside the others.
+  const start = points.find((point) => point.set);
   const host = element("div", undefined, "tuner"), controls = element("div"), result = element("div");
   controls.append(element("h3", policy));
   const sliders = names.map((name, place) => {
     const label = element("label", name), shown = element("output"), slider = element("input");
     Object.assign(slider, { type: "range", min: 0, max: values[place].length - 1, step: 1 });
-    const start = { a_max: 8, request_charge_tokens: 300, weight_hit: 0.4, weight_queue: 0.3, weight_pressure: 0.3 }[name];
-    slider.value = Math.max(0, values[place].indexOf(start));
+    slider.value = values[place].indexOf(start.weights[place][1]);
     slider.addEventListener("input", () => { move(); draw(); });
     label.append(shown, slider); controls.append(label);
     return { slider, shown };

@@ -25,6 +25,9 @@ pub struct Entry {
     pub kind: Kind,
 }
 
+/// The name of the policy that a configuration asks for.
+pub const CONFIGURED: &str = "configured";
+
 /// What a router is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
