@@ -10,8 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use config::{Config, Level, Policy};
-use index::{BackendId, FingerprintKey, Fleet, FleetConfig, Limits, PolicyKind};
+use index::{BackendId, FingerprintKey, Fleet, FleetConfig, PolicyKind};
 
+use crate::control::reading::Reading;
 use crate::control::{Stock, models};
 use crate::limits::{DESCRIPTORS_RESERVED, TAKEOVER_READY_MS, TICK_MS};
 use crate::listening::Listening;
@@ -355,10 +356,7 @@ fn upstream_of(backend: &config::Backend, pins: bool) -> Upstream {
 pub(crate) fn apply_configured_limits(config: &Config, fleet: &Fleet) {
     for (number, backend) in config.backends.iter().enumerate() {
         let here = fleet.backend(backend_id(number));
-        here.set_limits(Limits {
-            requests_max: backend.slots.unwrap_or(0),
-            tokens_max: backend.kv_tokens.unwrap_or(0),
-        });
+        here.set_limits(Reading::default().under(backend).limits());
         here.set_enabled(backend.enabled);
     }
 }

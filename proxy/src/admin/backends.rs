@@ -95,11 +95,11 @@ fn state(
 fn limits(shared: &Published, id: BackendId, report: &Report) -> Value {
     let limits = shared.fleet.backend(id).limits();
     let configured = shared.config.backends.get(id.index());
-    let ranks = configured.and_then(|backend| backend.ranks).or(report.reading.ranks);
+    let counts = configured.map(|backend| report.reading.clone().under(backend));
     json!({
         "requests_max": limits.requests_max,
         "tokens_max": limits.tokens_max,
-        "ranks": ranks,
+        "ranks": counts.and_then(|counts| counts.ranks),
         "from_config": {
             "requests_max": configured.is_some_and(|backend| backend.slots.is_some()),
             "tokens_max": configured.is_some_and(|backend| backend.kv_tokens.is_some()),

@@ -42,6 +42,22 @@ impl Reading {
         self.signs.identity = self.signs.identity.or_else(|| facts.signs.identity.clone());
         self
     }
+
+    /// What counts of it: what the configuration says of its backend wins.
+    pub fn under(mut self, settings: &config::Backend) -> Reading {
+        self.slots = settings.slots.or(self.slots);
+        self.kv_tokens = settings.kv_tokens.or(self.kv_tokens);
+        self.ranks = settings.ranks.or(self.ranks);
+        self
+    }
+
+    /// Requests and tokens its backend may hold; what nobody says is unlimited.
+    pub fn limits(&self) -> index::Limits {
+        index::Limits {
+            requests_max: self.slots.unwrap_or(0),
+            tokens_max: self.kv_tokens.unwrap_or(0),
+        }
+    }
 }
 
 /// What tells a restarted engine from the one before.

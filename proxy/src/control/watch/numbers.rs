@@ -2,7 +2,6 @@
 //! into limits, load figures and routes. A restart it notices makes the learn thread forget the evidence.
 
 use config::Level;
-use index::Limits;
 
 use super::{Watch, now};
 use crate::control::http_client::get;
@@ -66,13 +65,10 @@ impl Watch {
         self.report(|report| report.reading = reading);
     }
 
-    /// What the configuration says wins; what neither says is unlimited.
     pub(super) fn apply_limits(&mut self, reading: &Reading) {
-        let limits = Limits {
-            requests_max: self.settings.slots.or(reading.slots).unwrap_or(0),
-            tokens_max: self.settings.kv_tokens.or(reading.kv_tokens).unwrap_or(0),
-        };
-        self.backend().set_prefills_in_turn(self.settings.ranks.or(reading.ranks) == Some(1));
+        let counts = reading.clone().under(self.settings);
+        let limits = counts.limits();
+        self.backend().set_prefills_in_turn(counts.ranks == Some(1));
         self.backend().set_stops_at_once(self.upstream.kind().stops_at_once());
         let before = self.limits.replace(limits);
         let told_before = before.map(|told| told.tokens_max);
@@ -80,8 +76,7 @@ impl Watch {
             tokens_to_grant(told_before, granted, limits.tokens_max)
         });
         if let Some(mine) = self.mine() {
-            let kv_tokens = self.settings.kv_tokens.or(reading.kv_tokens);
-            mine.set_cache(&Reading { kv_tokens, ..reading.clone() });
+            mine.set_cache(&counts);
         }
     }
 
