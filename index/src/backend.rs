@@ -62,6 +62,12 @@ impl Backend {
         }
     }
 
+    /// There is more prefill work than was believed.
+    pub(crate) fn has_more_to_prefill(&self, uncached: u64) {
+        self.load.add_uncached(uncached);
+        self.note();
+    }
+
     /// Gives back what one request took.
     pub(crate) fn give_back(&self, tokens: u64, uncached: u64) {
         self.load.sub_uncached(uncached);

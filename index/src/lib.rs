@@ -38,6 +38,7 @@ mod ids;
 mod index;
 mod latency;
 pub mod limits;
+mod line;
 mod load;
 mod overlaps;
 mod pace;

@@ -168,6 +168,10 @@ pub const WAY_LOST_PRICE: f64 = 1.0;
 /// Samples remembered of how much engines keep, as a divisor: engines of one fleet do not change in that.
 pub const WAY_SAMPLES: u64 = 16;
 
+/// A prompt that is being prefilled for so many times as long as it should take, and [`TURN_LONG_MS`] more, was believed
+/// cached and is not: twice the time is what an engine that works beside it may need.
+pub const WAY_LATE_TIMES: u64 = 2;
+
 /// Who asks for the way has to prefill at most this part of its prompt there, as a divisor: it comes home.
 pub const WAY_OWN_DIVISOR: u64 = 2;
 

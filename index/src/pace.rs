@@ -79,9 +79,20 @@ impl Pace {
     /// How long the rest of `pending` tokens takes at that rate, ms: nothing once they should be done. `None` until it has
     /// shown one.
     pub(crate) fn left_ms(&self, pending: u64, now: Millis) -> Option<u64> {
+        Some(self.takes_ms(pending)?.saturating_sub(self.spent_ms(now)))
+    }
+
+    /// How long it has been at what it is prefilling now, ms.
+    pub(crate) fn spent_ms(&self, now: Millis) -> u64 {
         // Relaxed: a hint.
-        let since = Millis(self.since_ms.load(Ordering::Relaxed));
-        Some(self.takes_ms(pending)?.saturating_sub(now.since(since)))
+        now.since(Millis(self.since_ms.load(Ordering::Relaxed)))
+    }
+
+    /// What is prefilled in so many ms at the rate it has shown; nothing until it has shown one.
+    pub(crate) fn prefills_in(&self, ms: u64) -> u64 {
+        // Relaxed: a hint.
+        let sums = self.sums.load(Ordering::Relaxed);
+        (sums >> 32).saturating_mul(ms).checked_div(sums & HALF).unwrap_or(0)
     }
 
     /// Another engine stands behind this id now.
@@ -141,6 +152,13 @@ mod tests {
         assert_eq!(Pace::new().takes_ms(8_000), None);
         near(paced().takes_ms(80_000).unwrap(), 10_000);
         assert_eq!(paced().takes_ms(0), Some(0));
+    }
+
+    #[test]
+    fn what_is_prefilled_in_a_time_follows_from_the_rate() {
+        assert_eq!(Pace::new().prefills_in(1_000), 0);
+        near(paced().prefills_in(10_000), 80_000);
+        assert_eq!(paced().spent_ms(Millis(12_000)), 2_000);
     }
 
     #[test]

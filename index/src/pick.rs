@@ -139,8 +139,8 @@ impl Picker {
             let decision = self.decision(ask, Some(at));
             self.record(fleet, ask, &to);
             let times = if self.policy.takes_turns() { ask.give_way_max } else { 0 };
-            let reservation =
-                reservation.placed_at(ask.now, ask.streams).with_way(times, to.asks_way);
+            let reservation = reservation.placed_at(ask.now, ask.streams);
+            let reservation = reservation.with_way(ask.prompt_tokens, times, to.asks_way);
             return Some(Ok(Placed { reservation, decision }));
         }
         None

@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 
+use crate::line::Place;
 use crate::way::Ticket;
 use crate::{Backend, BackendId, Millis};
 
@@ -37,6 +38,15 @@ pub struct Reservation<'f> {
     placed_at: Option<Millis>,
     /// Its first token comes when its prefill ends.
     streams: bool,
+    /// Where it stands among the streams there.
+    place: Cell<Option<Place>>,
+    /// All of its prompt.
+    prompt_tokens: u64,
+    /// What the pace is learned from when its first token comes: the prefill work it was believed to bring. `None` when
+    /// that was wrong and nobody knows what is right.
+    teaches: Cell<Option<u64>>,
+    /// How often it may still give way.
+    ways: Cell<u32>,
     /// It is long, and may give way in its prefill.
     ticket: Cell<Option<Ticket>>,
     /// Tokens computed of it before it gave way.
@@ -59,6 +69,10 @@ impl<'f> Reservation<'f> {
             uncached: Cell::new(uncached),
             placed_at: None,
             streams: false,
+            place: Cell::new(None),
+            prompt_tokens: 0,
+            teaches: Cell::new(Some(uncached)),
+            ways: Cell::new(0),
             ticket: Cell::new(None),
             computed: Cell::new(0),
             asks_way: false,
@@ -70,17 +84,53 @@ impl<'f> Reservation<'f> {
         (self.placed_at, self.streams) = (Some(now), streams);
         if streams {
             self.backend.load.turn.began(self.uncached.get(), now);
+            self.place.set(Some(self.backend.load.turn.line.join()));
         }
         self
     }
 
-    /// The same, of a request that may give way so often while it is prefilled, or asks whoever is prefilled there to.
-    pub(crate) fn with_way(mut self, times: u32, asks: bool) -> Self {
-        let turn = &self.backend.load.turn;
-        self.ticket =
-            Cell::new(turn.may_give_way(self.uncached.get(), if self.streams { times } else { 0 }));
-        self.asks_way = asks;
+    /// The same, of a request with a prompt this long that may give way so often while it is prefilled, or asks whoever is
+    /// prefilled there to.
+    pub(crate) fn with_way(mut self, prompt_tokens: u64, times: u32, asks: bool) -> Self {
+        self.ways = Cell::new(if self.streams { times } else { 0 });
+        (self.prompt_tokens, self.asks_way) = (prompt_tokens, asks);
+        self.take_ticket();
         self
+    }
+
+    fn take_ticket(&self) {
+        let turn = &self.backend.load.turn;
+        self.ticket.set(turn.may_give_way(self.uncached.get(), self.ways.get()));
+    }
+
+    /// Whether it may turn out to be a long one, if its engine has less of it cached than was believed: to be
+    /// [looked after](Self::look_after) until its first token comes.
+    pub fn may_be_found_long(&self) -> bool {
+        self.ways.get() > 0 && self.backend.load.turn.is_long(self.prompt_tokens)
+    }
+
+    /// Its first token has not come by `now`. One that is being prefilled for longer than it should take is reckoned with
+    /// as a long one from then on, and may have to give way.
+    pub fn look_after(&self, now: Millis) {
+        let (uncached, load) = (self.uncached.get(), &self.backend.load);
+        let Some(place) = self.place.get().filter(|_| uncached > 0 && self.ways.get() > 0) else {
+            return;
+        };
+        let pending = load.uncached_tokens();
+        let found = load.turn.found_long(place, uncached, self.prompt_tokens, pending, now);
+        if let Some(tokens) = found {
+            self.uncached.set(tokens);
+            load.turn.grew(self.ticket.get(), tokens - uncached, tokens);
+            self.backend.has_more_to_prefill(tokens - uncached);
+        }
+        if self.is_found_long() && self.ticket.get().is_none() && load.turn.line.is_first(place) {
+            self.take_ticket();
+        }
+    }
+
+    /// Whether it has more to prefill than it was believed to bring.
+    fn is_found_long(&self) -> bool {
+        self.teaches.get() != Some(self.uncached.get())
     }
 
     /// The engine has the request: whoever is being prefilled there is asked to give way, if that was counted on when
@@ -111,7 +161,13 @@ impl<'f> Reservation<'f> {
         load.turn.gave_way(ticket, uncached, left, now);
         load.pace.started(now);
         self.backend.prefilled(uncached - left);
+        self.teaches.set(if self.is_found_long() { None } else { Some(left) });
         self.uncached.set(left);
+        self.ways.set(self.ways.get().saturating_sub(1));
+        if let Some(place) = self.place.get() {
+            load.turn.line.left(place);
+            self.place.set(Some(load.turn.line.join()));
+        }
     }
 
     /// Its engine found so many tokens of the prompt cached, where `predicted` were expected when it was placed: what is more
@@ -125,6 +181,7 @@ impl<'f> Reservation<'f> {
 
     /// It must not be ended any more: its reply has begun.
     pub fn stays(&self) {
+        self.ways.set(0);
         if let Some(ticket) = self.ticket.take() {
             self.backend.load.turn.stays(ticket);
         }
@@ -145,14 +202,26 @@ impl<'f> Reservation<'f> {
     pub fn prefill_done_at(&self, now: Millis) {
         let (uncached, load) = (self.uncached.get(), &self.backend.load);
         if uncached > 0 {
-            load.pace.prefilled(uncached, now);
-            if self.streams {
-                load.turn.learn(uncached, now);
-            }
+            self.teach_pace(now);
+            self.place.get().into_iter().for_each(|place| load.turn.line.served(place));
             let since = self.placed_at.into_iter();
             since.for_each(|placed| load.note_first_token(now.since(placed), now));
         }
         self.prefill_done();
+    }
+
+    /// Its prefill ended, and the next one begins.
+    fn teach_pace(&self, now: Millis) {
+        let load = &self.backend.load;
+        let Some(tokens) = self.teaches.get() else {
+            // Only a stream is ever found to be long.
+            load.pace.started(now);
+            return load.turn.learn_nothing(now);
+        };
+        load.pace.prefilled(tokens, now);
+        if self.streams {
+            load.turn.learn(tokens, now);
+        }
     }
 
     /// Takes the prefill work out of what streams wait behind, and returns it for whoever else counts it.
@@ -161,6 +230,9 @@ impl<'f> Reservation<'f> {
         self.stays();
         if self.streams {
             self.backend.load.turn.left(uncached);
+        }
+        if let Some(place) = self.place.take() {
+            self.backend.load.turn.line.left(place);
         }
         uncached
     }

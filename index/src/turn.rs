@@ -12,8 +12,10 @@
 
 use crate::Millis;
 use crate::limits::{
-    TURN_LEAD_MS, TURN_LONG_MS, TURN_LONG_TOKENS, WAY_COST_MS, WAY_LOST_PRICE, WAY_SAMPLES,
+    TURN_LEAD_MS, TURN_LONG_MS, TURN_LONG_TOKENS, WAY_COST_MS, WAY_LATE_TIMES, WAY_LOST_PRICE,
+    WAY_SAMPLES,
 };
+use crate::line::{Line, Place};
 use crate::pace::{HALF, Pace, add};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::way::{Ticket, Way};
@@ -28,6 +30,8 @@ pub(crate) struct Turn {
     /// Uncached tokens of streams whose first token has not come.
     tokens: AtomicU64,
     pace: Pace,
+    /// Streams whose first token has not come, in the order they were sent.
+    pub(crate) line: Line,
     way: Way,
     /// What was computed of those that gave way, and what was found of it, in one word: tokens found << 32 | computed.
     /// Older samples fade.
@@ -41,6 +45,7 @@ impl Turn {
             stops: AtomicBool::new(false),
             tokens: AtomicU64::new(0),
             pace: Pace::new(),
+            line: Line::new(),
             way: Way::new(),
             kept: AtomicU64::new(0),
         }
@@ -71,6 +76,11 @@ impl Turn {
         self.pace.prefilled(tokens, now);
     }
 
+    /// The same, of one of which nobody knows how much was prefilled.
+    pub(crate) fn learn_nothing(&self, now: Millis) {
+        self.pace.started(now);
+    }
+
     /// It is prefilled, or ended before.
     pub(crate) fn left(&self, tokens: u64) {
         // Relaxed: every subtraction follows its own addition.
@@ -86,7 +96,7 @@ impl Turn {
     }
 
     /// Whether a prompt with so many uncached tokens takes long here.
-    fn is_long(&self, uncached_tokens: u64) -> bool {
+    pub(crate) fn is_long(&self, uncached_tokens: u64) -> bool {
         uncached_tokens >= TURN_LONG_TOKENS
             && self.pace.takes_ms(uncached_tokens).is_some_and(|ms| ms >= TURN_LONG_MS)
     }
@@ -99,6 +109,43 @@ impl Turn {
             return None;
         }
         self.way.enter(uncached_tokens, times)
+    }
+
+    /// What a stream comes to that is being prefilled and should long have been done: less of its prompt was cached than
+    /// was believed, nobody knows how much less, so that half of what may be left is. `None` while it may have as many
+    /// uncached tokens as it was sent with, and where others than streams (`pending` is the work of all) may be what it
+    /// waits for.
+    pub(crate) fn found_long(
+        &self,
+        place: Place,
+        tokens: u64,
+        prompt_tokens: u64,
+        pending: u64,
+        now: Millis,
+    ) -> Option<u64> {
+        // Relaxed: hints.
+        let (serial, streams) =
+            (self.serial.load(Ordering::Relaxed), self.tokens.load(Ordering::Relaxed));
+        if !serial || pending > streams || !self.line.is_first(place) {
+            return None;
+        }
+        let spent_ms = self.pace.spent_ms(now);
+        let late_ms = self.pace.takes_ms(tokens)?.saturating_mul(WAY_LATE_TIMES) + TURN_LONG_MS;
+        if spent_ms < late_ms {
+            return None;
+        }
+        let done = self.pace.prefills_in(spent_ms).min(prompt_tokens);
+        let found = done + (prompt_tokens - done) / 2;
+        (found > tokens).then_some(found)
+    }
+
+    /// A stream has so many more uncached tokens than it was sent with, `tokens` in all.
+    pub(crate) fn grew(&self, ticket: Option<Ticket>, more: u64, tokens: u64) {
+        // Relaxed: a hint.
+        self.tokens.fetch_add(more, Ordering::Relaxed);
+        if let Some(ticket) = ticket {
+            self.way.grew(ticket, tokens);
+        }
     }
 
     /// Prefill work that somebody with so many uncached tokens would not wait behind if the one being prefilled gave way, in

@@ -76,6 +76,11 @@ impl Way {
         self.change(|it| it.is(ticket).then(|| after(it)));
     }
 
+    /// It has more to prefill than was believed.
+    pub(crate) fn grew(&self, ticket: Ticket, tokens: u64) {
+        self.change(|it| it.is(ticket).then_some(Standing { tokens: low(tokens), ..it }));
+    }
+
     /// It is prefilled, or ended before, or must not be ended any more.
     pub(crate) fn leave(&self, ticket: Ticket) {
         self.change(|it| {
@@ -170,6 +175,19 @@ mod tests {
         way.gave(first, 1);
         assert!(way.is_asked(second));
         assert_eq!(way.tokens(), Some(8_000));
+    }
+
+    #[test]
+    fn who_has_more_to_prefill_than_was_believed_is_still_the_same() {
+        let way = Way::new();
+        let ticket = way.enter(9_000, 1).unwrap();
+        way.ask();
+        way.grew(ticket, 20_000);
+        assert!(way.is_asked(ticket));
+        assert_eq!(way.tokens(), Some(20_000));
+        way.leave(ticket);
+        way.grew(ticket, 30_000);
+        assert_eq!(way.tokens(), None);
     }
 
     #[test]

@@ -13,6 +13,9 @@ const LONG_MS: u64 = 4_000;
 const HOME: BackendId = BackendId(0);
 const OTHER: BackendId = BackendId(1);
 
+/// A long prompt that home is believed to have cached, and has forgotten.
+const FORGOTTEN: u64 = 7;
+
 struct Scene {
     fleet: &'static Fleet,
     picker: Picker,
@@ -40,8 +43,9 @@ impl Scene {
     /// Two backends whose pace is known, one of them a conversation's home.
     fn new(policy: PolicyKind, give_way_max: u32) -> Scene {
         let (mut writer, handle) = index(IndexConfig::default());
-        let blocks = blocks(0, 480);
-        writer.apply(Observation::Stored { backend: HOME, blocks, at: Millis(0) });
+        for blocks in [blocks(0, 480), long(FORGOTTEN)] {
+            writer.apply(Observation::Stored { backend: HOME, blocks, at: Millis(0) });
+        }
         writer.publish(Millis(0));
         let fleet = Box::leak(Box::new(Fleet::new(FleetConfig::with_capacity(2))));
         let (picker, reader) = (Picker::new(policy), handle.reader());
@@ -144,5 +148,63 @@ fn nobody_is_asked_under_a_policy_that_knows_no_turns_or_where_it_is_switched_of
         let long = scene.pick(&[HOME], &long(3), 10_000).reservation;
         assert!(!long.may_give_way());
         assert!(!scene.pick(&[HOME], &conversation(), 10_100).decision.asks_way);
+    }
+}
+
+#[test]
+fn one_that_is_prefilled_for_longer_than_it_should_take_gives_way_like_a_long_one() {
+    let mut scene = Scene::new(PolicyKind::default(), 2);
+    let late = scene.pick(&[HOME], &long(FORGOTTEN), 10_000).reservation;
+    assert!(!late.may_give_way() && late.may_be_found_long());
+    late.look_after(Millis(10_400));
+    assert_eq!(scene.pending(HOME), 1, "it may still be as short as was believed");
+    late.look_after(Millis(11_000));
+    assert!(late.may_give_way());
+    let (prompt, done) = (LONG_BLOCKS * BLOCK_TOKENS, 1_000 * BLOCK_TOKENS);
+    assert_eq!(scene.pending(HOME), done + (prompt - done) / 2);
+    scene.pick(&[HOME], &conversation(), 11_000).reservation.sent();
+    assert!(late.is_asked_to_give_way());
+    late.gave_way(Millis(11_000));
+    late.prefill_done_at(Millis(14_000));
+    assert_eq!(scene.pending(HOME), 0);
+    scene.fleet.check_invariants().unwrap();
+}
+
+#[test]
+fn one_that_waits_behind_another_is_not_late() {
+    let mut scene = Scene::new(PolicyKind::default(), 2);
+    let _first = scene.pick(&[HOME], &conversation(), 10_000).reservation;
+    let behind = scene.pick(&[HOME], &long(FORGOTTEN), 10_000).reservation;
+    let pending = scene.pending(HOME);
+    behind.look_after(Millis(60_000));
+    assert!(!behind.may_give_way());
+    assert_eq!(scene.pending(HOME), pending);
+}
+
+#[test]
+fn what_was_wrongly_believed_cached_teaches_no_pace_once_it_gave_way() {
+    let takes_ms = |late: bool| {
+        let mut scene = Scene::new(PolicyKind::default(), 2);
+        if late {
+            let late = scene.pick(&[HOME], &long(FORGOTTEN), 10_000).reservation;
+            late.look_after(Millis(11_000));
+            late.gave_way(Millis(11_000));
+            late.prefill_done_at(Millis(31_000));
+        }
+        let _next = scene.pick(&[HOME], &long(3), 40_000).reservation;
+        scene.fleet.backend(HOME).load.prefill_ms()
+    };
+    assert_eq!(takes_ms(true), takes_ms(false));
+}
+
+#[test]
+fn nobody_is_found_long_who_may_not_give_way_or_whose_reply_has_begun() {
+    for give_way_max in [0, 2] {
+        let mut scene = Scene::new(PolicyKind::default(), give_way_max);
+        let late = scene.pick(&[HOME], &long(FORGOTTEN), 10_000).reservation;
+        late.stays();
+        late.look_after(Millis(11_000));
+        assert!(!late.may_give_way() && !late.may_be_found_long());
+        assert_eq!(scene.pending(HOME), 1);
     }
 }

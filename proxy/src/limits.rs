@@ -137,6 +137,9 @@ pub const FIRST_BYTE_LOOK_MS: u64 = 2_000;
 /// How often one that may have to give way looks whether it has to, ms: an engine's step takes longer than that, and of one
 /// backend there is one such request.
 pub const GIVE_WAY_LOOK_MS: u64 = 50;
+/// How often one looks whether it is late that would then have to give way, ms: no request is late sooner after its turn
+/// came, and a thousand waiting ones cost a shard 2,000 glances a second.
+pub const LATE_LOOK_MS: u64 = 500;
 /// Pause before an engine that said "full" is asked again, ms, if it does not ask for longer …
 pub const BUSY_PAUSE_MS: u64 = 100;
 /// … and the longest such pause, ms: what it knows is its queue, and somebody may leave it any moment.

@@ -52,6 +52,18 @@ impl Slot {
         self.reservation.as_ref().is_some_and(Reservation::may_give_way)
     }
 
+    /// Whether it may be found to be one that may, once it is late.
+    pub fn may_be_found_long(&self) -> bool {
+        self.reservation.as_ref().is_some_and(Reservation::may_be_found_long)
+    }
+
+    /// Its first token has not come yet, which may tell that it is a long one.
+    pub fn look_after(&self) {
+        if let Some(reservation) = &self.reservation {
+            reservation.look_after(clock::now().millis());
+        }
+    }
+
     /// Whether it has to.
     pub fn is_asked_to_give_way(&self) -> bool {
         self.reservation.as_ref().is_some_and(Reservation::is_asked_to_give_way)

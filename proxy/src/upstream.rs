@@ -20,8 +20,8 @@ use crate::clock::{self, Micros};
 use crate::edits::Edits;
 use crate::http::{Method, ResponseHead};
 use crate::limits::{
-    FIRST_BYTE_LOOK_MS, GIVE_WAY_LOOK_MS, HELD_REPLY_MAX, INTERIM_REPLIES_MAX, READ_BUFFER_FIRST,
-    RESPONSE_HEAD, SEND_PIECES_MAX, STALE_AFTER_SENT_MS,
+    FIRST_BYTE_LOOK_MS, GIVE_WAY_LOOK_MS, HELD_REPLY_MAX, INTERIM_REPLIES_MAX, LATE_LOOK_MS,
+    READ_BUFFER_FIRST, RESPONSE_HEAD, SEND_PIECES_MAX, STALE_AFTER_SENT_MS,
 };
 use crate::memory::Charge;
 use crate::metrics::Count;
@@ -258,10 +258,18 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
     /// From now on a first byte is waited for.
     fn wait(&mut self, backend: BackendId, now: Micros) {
         let shared = self.shard.shared;
-        let may_give_way = self.slot.is_some_and(Slot::may_give_way);
-        let look_ms = if may_give_way { GIVE_WAY_LOOK_MS } else { FIRST_BYTE_LOOK_MS };
+        let look_ms = self.look_ms();
         self.wait = Wait { upstream: shared.upstream(backend), sent: now, until: None, look_ms };
         self.wait_for(shared.config.timeouts.first_byte_ms, now);
+    }
+
+    /// How often to look what became of it while it waits.
+    fn look_ms(&self) -> u64 {
+        match self.slot {
+            Some(slot) if slot.may_give_way() => GIVE_WAY_LOOK_MS,
+            Some(slot) if slot.may_be_found_long() => LATE_LOOK_MS,
+            _ => FIRST_BYTE_LOOK_MS,
+        }
     }
 
     /// From now on more is waited for, for so long at most.
@@ -271,7 +279,7 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
     }
 
     /// The alarm rang: whether to wait on.
-    fn wait_on(&self) -> Result<(), Failed> {
+    fn wait_on(&mut self) -> Result<(), Failed> {
         let now = clock::now();
         if self
             .wait
@@ -284,9 +292,13 @@ impl<'a, W: Future<Output = ()>> Attempt<'a, W> {
         if late || self.shard.shared.phase() == Phase::Stopping {
             return Err(Failed::Silent);
         }
-        if self.slot.is_some_and(Slot::is_asked_to_give_way) {
-            return Err(Failed::GaveWay);
+        if let Some(slot) = self.slot {
+            slot.look_after();
+            if slot.is_asked_to_give_way() {
+                return Err(Failed::GaveWay);
+            }
         }
+        self.wait.look_ms = self.look_ms();
         self.set_alarm(self.wait.next_look_ms(now));
         Ok(())
     }

@@ -11,7 +11,8 @@
 //!
 //! What is assumed stands until votes speak against it: those between it and the better cut, who say one or the other,
 //! must differ by three standard deviations of a coin's. An engine's order of use is not quite ours, so a cut that only
-//! a few votes prefer is as good as the next, and following it costs: backends alike come to be believed unlike.
+//! a few votes prefer is as good as the next, and following it costs: backends alike come to be believed unlike. Less than
+//! that, found by all backends together, then stands in its place.
 //!
 //! Where votes are few they are helped. Those of all backends together, each by its distance over what is assumed of its
 //! backend, say where to begin: what is wrong with an assumption is mostly wrong with all of a fleet. A capacity found
@@ -151,24 +152,25 @@ impl Votes {
         cached * CAPACITY_COUNTED_DIVISOR >= self.missing.iter().sum()
     }
 
-    /// How many steps above what is assumed to believe: none, unless votes speak against that, or `likely` says otherwise.
+    /// How many steps above what is assumed to believe: `likely` (none, unless known better) until votes speak against it.
+    /// More than what is assumed is tried out, and so followed at once.
     pub(super) fn best(&self, likely: i32) -> i32 {
         let cut = self.cut(likely);
         match cut {
-            _ if likely == 0 && !self.speak_for(cut) => 0,
+            _ if likely <= 0 && !self.speak_for(cut, likely) => likely,
             1.. => self.farther(cut),
             _ => cut,
         }
     }
 
-    /// Whether the votes between a cut and what is assumed are for the cut, and not by chance.
-    fn speak_for(&self, cut: i32) -> bool {
+    /// Whether the votes between a cut and what is believed are for the cut, and not by chance.
+    fn speak_for(&self, cut: i32, believed: i32) -> bool {
         let (mut cached, mut missing) = (0.0, 0.0);
-        for steps in cut.min(0)..cut.max(0) {
+        for steps in cut.min(believed)..cut.max(believed) {
             cached += self.cached[place(steps)];
             missing += self.missing[place(steps)];
         }
-        let lead = if cut < 0 { missing - cached } else { cached - missing };
+        let lead = if cut < believed { missing - cached } else { cached - missing };
         lead > CAPACITY_DEVIATIONS * f32::sqrt(cached + missing)
     }
 
@@ -304,6 +306,15 @@ mod tests {
         assert_eq!(capacity.blocks(), 1_024);
         (0..4).for_each(|_| _ = capacity.learn(&answers(&capacity, 4_096), -32));
         assert_eq!(capacity.steps_to(capacity.blocks()).abs().max(1), 1, "a step at most");
+    }
+
+    #[test]
+    fn less_than_assumed_once_found_stands_while_the_votes_against_it_could_be_chance() {
+        let mut votes = Votes::default();
+        votes.cast(&[Vote { steps: -31, cached: true }; 8], 1);
+        assert_eq!(votes.best(-32), -32);
+        votes.cast(&[Vote { steps: -31, cached: true }; 8], 1);
+        assert_eq!(votes.best(-32), -30);
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl Evidence {
         }
         if capacity.is_counted() {
             self.fleet_votes.cast(&self.votes, self.ledger.accounts.len());
-            self.fleet_offset = self.fleet_votes.best(0);
+            // Less than assumed, once found, stands like what is assumed; more is tried out, and has to be found again.
+            self.fleet_offset = self.fleet_votes.best(self.fleet_offset.min(0));
         }
         if moved {
             self.lower_to_budget(backend, PURGE_STEPS_MAX);

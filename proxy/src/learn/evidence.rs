@@ -80,22 +80,24 @@ pub(crate) fn lesson(record: &Record, scale: Scale) -> Lesson {
         let never_ran = Lesson::NeverRan { held_blocks: predicted_blocks };
         return if computed { Lesson::Nothing } else { never_ran };
     }
-    reported(record, scale).map_or(Lesson::Confirmed, |reported| judge(&reported))
+    // What was found of one that gave way is in part its own.
+    let reported = reported(record, scale).filter(|_| record.gave_way == 0);
+    reported.map_or(Lesson::Confirmed, |reported| judge(&reported))
 }
 
 /// Leading blocks that were cached when the prompt came: at least so many, and at most so many. `None` when nothing
-/// trustworthy was said.
+/// trustworthy was said. What was found of one that gave way is in part its own, so it tells only what was missing.
 pub(crate) fn cached(record: &Record, scale: Scale) -> Option<(u32, u32)> {
     if !succeeded(record) || record.blocks.is_empty() {
         return None;
     }
     let reported = reported(record, scale).filter(|reported| reported.prompt_tokens > 0)?;
-    Some((at_least(&reported), at_most(&reported)))
+    let least = if record.gave_way == 0 { at_least(&reported) } else { 0 };
+    Some((least, at_most(&reported)))
 }
 
 fn reported(record: &Record, scale: Scale) -> Option<Reported> {
-    // What was found of one that gave way is in part its own.
-    let usage = record.usage.as_ref().filter(|_| record.gave_way == 0)?;
+    let usage = record.usage.as_ref()?;
     Some(Reported {
         blocks: u32::try_from(record.blocks.len()).unwrap_or(u32::MAX),
         predicted_blocks: record.decision.as_ref().map_or(0, |decision| decision.overlap_blocks),

@@ -329,3 +329,15 @@ fn a_reply_its_engine_aborted_teaches_nothing() {
     assert!(!evidence::succeeded(&aborted));
     assert_eq!(evidence::cached(&aborted, scale), None);
 }
+
+#[test]
+fn one_that_gave_way_tells_what_was_missing_and_not_what_was_cached() {
+    let (shared, _writer) = crate::fixture::shared(config(FLEET));
+    let scale = evidence::Scale { page_tokens: 1, block_bytes: 128, bytes_per_token_milli: 4_000 };
+    let whole = record(shared, usage(320));
+    let (least, most) = evidence::cached(&whole, scale).expect("it was reported");
+    assert!(least > 0);
+    let gave_way = Record { gave_way: 1, ..whole };
+    assert_eq!(evidence::cached(&gave_way, scale), Some((0, most)));
+    assert_eq!(evidence::lesson(&gave_way, scale), evidence::Lesson::Confirmed);
+}

@@ -1,7 +1,7 @@
 //! A long prompt waits for its turn at an engine that prefills another one, and shorter ones go first. While it is
 //! prefilled it gives way to conversations that come home there.
 
-use loadgen::engine::{EngineOptions, Persona};
+use loadgen::engine::{EngineOptions, Persona, SimEngine};
 use tests::harness::{Client, Fleet, engine, eventually};
 
 use crate::said::{Talk, chat_stream, prose, streamed};
@@ -156,6 +156,28 @@ async fn a_long_prompt_gives_way_also_while_its_client_is_to_be_kept_alive() {
     assert!(!first.received().contains("data: "), "the conversation waited for the long one");
     let reply = first.reply().await;
     assert_eq!(fleet.proxy.explained(&reply).await["gave_way"], 1);
+}
+
+#[tokio::test]
+async fn one_that_was_wrongly_believed_cached_gives_way_once_it_is_late() {
+    let fleet = fleet(Persona::Vllm, "", "", 1).await;
+    let text = prose(2, 96_000);
+    sent(&fleet, &text).await.reply().await;
+    fleet.proxy.idle().await;
+    fleet.alive().for_each(SimEngine::forget_cache);
+    let mut talk = talk(&fleet).await;
+    let mut late = sent(&fleet, &text).await;
+    fleet
+        .proxy
+        .believes("it is late", |all| all[0]["load"]["uncached_tokens"].as_u64() > Some(4_000))
+        .await;
+    talk.say("the second question").await;
+    assert!(!late.received().contains("data: "), "the conversation waited for the late one");
+    let reply = late.reply().await;
+    let explained = fleet.proxy.explained(&reply).await;
+    assert_eq!(explained["gave_way"], 1, "{explained}");
+    assert!(explained["decision"]["predicted_uncached_tokens"].as_u64() < Some(1_000));
+    fleet.proxy.idle().await;
 }
 
 /// The conversation waits until the long prompt has its first token.

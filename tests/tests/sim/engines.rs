@@ -132,6 +132,7 @@ impl<'f> World<'f> {
 
     /// Whoever was asked to give way at an engine is ended there and sent again. Some do not hear of it in time.
     pub(crate) fn make_way(&mut self, id: BackendId) -> Checked {
+        self.look_after(id)?;
         let asked = self.machines[id.index()].running.values().copied().find(|number| {
             let live = self.live.get(number).filter(|live| live.cached.is_none());
             live.is_some_and(|live| live.reservation.is_asked_to_give_way())
@@ -158,6 +159,19 @@ impl<'f> World<'f> {
             }
             Err(_) => self.broke(number),
         }
+    }
+
+    /// Whoever waits for its first token looks whether it is late.
+    fn look_after(&mut self, id: BackendId) -> Checked {
+        let now = self.now();
+        for number in self.machines[id.index()].running.values() {
+            let live = self.live.get(number).filter(|live| live.cached.is_none());
+            if let Some(live) = live {
+                live.reservation.look_after(now);
+                self.shadow.looked_after(*number, live.reservation.uncached_tokens())?;
+            }
+        }
+        Ok(())
     }
 
     /// The engine failed the request: before the first token it is tried elsewhere, after it the turn is lost.

@@ -236,6 +236,18 @@ impl Shadow {
         Ok(())
     }
 
+    /// It may have been found to have more to prefill, never more than its prompt.
+    pub(crate) fn looked_after(&mut self, number: u64, uncached: u64) -> Checked {
+        if let Some(held) = self.flight.get_mut(&number) {
+            let before = std::mem::replace(&mut held.uncached, uncached);
+            let all = held.tokens;
+            hold!("pending", before <= uncached, "{number} has {uncached} left, and had {before}");
+            hold!("pending", uncached <= all, "{number} has {uncached} to prefill of {all}");
+            self.sums[held.backend.index()].uncached += uncached - before;
+        }
+        Ok(())
+    }
+
     pub(crate) fn prefilled(&mut self, number: u64) {
         if let Some(held) = self.flight.get_mut(&number) {
             self.sums[held.backend.index()].uncached -= std::mem::take(&mut held.uncached);

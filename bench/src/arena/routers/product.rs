@@ -86,8 +86,8 @@ pub struct Product<'f> {
     nobody: BackendSet,
     /// By request.
     held: Vec<Option<Held<'f>>>,
-    /// The last request of each engine that may give way.
-    long: Vec<Option<usize>>,
+    /// Requests of each engine whose first token has not come.
+    waiting: Vec<Vec<usize>>,
     /// Observations to be published, with the time.
     unpublished: VecDeque<(f64, Observation)>,
     /// Uncached tokens of requests that wait, by request.
@@ -132,7 +132,7 @@ impl<'f> Product<'f> {
             pool,
             nobody: BackendSet::default(),
             held: Vec::new(),
-            long: vec![None; fleet.len()],
+            waiting: vec![Vec::new(); fleet.len()],
             unpublished: VecDeque::new(),
             wanted: Vec::new(),
             terms: Vec::new(),
@@ -165,6 +165,15 @@ impl<'f> Product<'f> {
         for (id, engine) in self.pool.iter().zip(&scene.engines) {
             self.fleet.backend(id).set_queue_depth(engine.queued() as u32);
             self.fleet.backend(id).set_kv_usage_permille((engine.pressure() * 1000.0) as u32);
+        }
+    }
+
+    /// As the proxy does twice a second of each that waits for its first token.
+    fn look_after_all(&self, scene: &Scene) {
+        for key in self.waiting.iter().flatten() {
+            if let Some(Some(held)) = self.held.get(*key) {
+                held.reservation.look_after(millis(scene));
+            }
         }
     }
 
@@ -202,6 +211,7 @@ impl Router for Product<'_> {
     fn route(&mut self, scene: &mut Scene, key: usize, job: &Job) -> Option<Route> {
         self.publish(scene);
         self.report_gauges(scene);
+        self.look_after_all(scene);
         let blocks: Vec<SequenceHash> =
             job.blocks.iter().map(|id| SequenceHash(mixed(*id))).collect();
         let conversation = ConversationKey(mixed(job.session));
@@ -234,9 +244,7 @@ impl Router for Product<'_> {
         self.note_terms(&decision);
         let backend = reservation.backend();
         reservation.sent();
-        if reservation.may_give_way() {
-            self.long[backend.index()] = Some(key);
-        }
+        self.waiting[backend.index()].push(key);
         let expected_tokens = decision.predicted_uncached_tokens;
         let predicted_blocks = decision.overlap_blocks;
         self.hold(
@@ -248,10 +256,12 @@ impl Router for Product<'_> {
     }
 
     fn gives_way(&mut self, scene: &Scene, engine: usize) -> Option<usize> {
-        let key = self.long[engine]?;
-        let held = self.held.get(key)?.as_ref()?;
-        let asked = held.reservation.is_asked_to_give_way();
-        asked.then(|| held.reservation.gave_way(millis(scene)))?;
+        let asked = self.waiting[engine].iter().find_map(|key| {
+            let held = self.held.get(*key)?.as_ref()?;
+            held.reservation.is_asked_to_give_way().then_some((*key, held))
+        });
+        let (key, held) = asked?;
+        held.reservation.gave_way(millis(scene));
         Some(key)
     }
 
@@ -268,7 +278,8 @@ impl Router for Product<'_> {
         waiting.sort_by(|a, b| rank(*a).total_cmp(&rank(*b)));
     }
 
-    fn lost(&mut self, _scene: &Scene, key: usize, _job: &Job) {
+    fn lost(&mut self, _scene: &Scene, key: usize, job: &Job) {
+        self.waiting[job.engine].retain(|waiting| *waiting != key);
         self.held.get_mut(key).and_then(Option::take);
     }
 
@@ -283,7 +294,8 @@ impl Router for Product<'_> {
         self.fleet.backend(BackendId(engine as u16)).set_healthy(true);
     }
 
-    fn prefilled(&mut self, scene: &Scene, key: usize, _job: &Job) {
+    fn prefilled(&mut self, scene: &Scene, key: usize, job: &Job) {
+        self.waiting[job.engine].retain(|waiting| *waiting != key);
         if let Some(Some(held)) = self.held.get(key) {
             held.reservation.prefill_done_at(millis(scene));
         }
@@ -300,14 +312,14 @@ impl Router for Product<'_> {
         }
         drop(reservation);
         let cached_blocks = job.cached_blocks as u32;
-        // What an engine kept of one that gave way tells nothing of its capacity.
-        let reports = self.options.reports && job.interruptions == 0;
-        if reports {
-            let (least, most) = (cached_blocks, cached_blocks);
+        // What was found of one that gave way is in part its own: it tells only what was missing.
+        let whole = job.interruptions == 0;
+        if self.options.reports {
+            let (least, most) = (if whole { cached_blocks } else { 0 }, cached_blocks);
             let blocks = blocks.clone();
             self.observe(scene, Observation::Cached { backend, blocks, least, most, routed_at });
         }
-        if reports && predicted_blocks > cached_blocks + 1 {
+        if self.options.reports && whole && predicted_blocks > cached_blocks + 1 {
             let reported = blocks.clone();
             self.observe(
                 scene,
