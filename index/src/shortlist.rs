@@ -264,21 +264,27 @@ impl Sample {
     }
 }
 
-/// The bit with `rank` set bits below it, found by halving.
+/// The bit with `rank` set bits below it; there must be one. Bits are counted in all bytes at once (Knuth, The Art of
+/// Computer Programming 4A, 7.1.3), the byte is found by comparing with all, and the bit by taking away those below it.
 fn bit_of_rank(bits: u64, rank: usize) -> u64 {
-    let (mut bits, mut rank, mut at) = (bits, rank as u32, 0);
-    for half in [32, 16, 8, 4, 2, 1] {
-        let below = (bits & ((1 << half) - 1)).count_ones();
-        if rank >= below {
-            rank -= below;
-            bits >>= half;
-            at += half;
-        } else {
-            bits &= (1 << half) - 1;
-        }
+    let each = |byte: u64| byte * EACH_BYTE;
+    let pairs = bits - ((bits >> 1) & each(0x55));
+    let nibbles = (pairs & each(0x33)) + ((pairs >> 2) & each(0x33));
+    let counts = (nibbles + (nibbles >> 4)) & each(0x0f);
+    // In each byte the bits of it and of all bytes below; at most 64, so that a byte's highest bit is free.
+    let sums = counts.wrapping_mul(EACH_BYTE);
+    let passed = ((each(rank as u64) | each(0x80)) - sums) & each(0x80);
+    let shift = ((passed >> 7).wrapping_mul(EACH_BYTE) >> 56) * 8;
+    let below = ((sums << 8) >> shift) & 0xff;
+    let mut byte = (bits >> shift) & 0xff;
+    for _ in below..rank as u64 {
+        byte &= byte - 1;
     }
-    1 << at
+    (byte & byte.wrapping_neg()) << shift
 }
+
+/// A one in each byte.
+const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
 
 fn ids(bitmap: &[u64]) -> impl Iterator<Item = BackendId> + '_ {
     ids_from(bitmap, 0)

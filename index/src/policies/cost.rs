@@ -66,10 +66,15 @@ pub(super) struct Cost {
     /// The same, as of the decision being made.
     share_now: f64,
     work: Work,
-    /// What a token is charged for each of its request, at the mean share.
+    /// What a token is charged for each of its request, at the share as it is and at the mean one.
+    delay_price_now: f64,
     delay_price: f64,
     /// The part of that which a backend's own conversations suffer.
     bound: f64,
+    /// The load that a backend's own conversations put on it, where as many live there as on the mean one.
+    load_mean: f64,
+    /// Tokens that follow an opening.
+    to_come: f64,
     /// The mean over the candidates of conversations living there, the silent ones discounted.
     due_mean: f64,
 }
@@ -99,14 +104,17 @@ impl Cost {
             share: Mean::default(),
             share_now: 0.0,
             work: Work::default(),
+            delay_price_now: 0.0,
             delay_price: 0.0,
             bound: 0.0,
+            load_mean: 0.0,
+            to_come: 0.0,
             due_mean: 0.0,
         }
     }
 
     /// What a token is charged for each that it is computed behind or with, where so much of the fleet is busy.
-    fn delay_price(&self, view: &View<'_>, share: f64) -> f64 {
+    fn delay_price_at(&self, view: &View<'_>, share: f64) -> f64 {
         let share = share.min(SHARE_MAX);
         let busy = share / (1.0 - share);
         let delay = DELAY + DELAY_BOUND * self.work.bound_share();
@@ -114,8 +122,8 @@ impl Cost {
     }
 
     /// The price of one token to be prefilled.
-    fn recompute(&self, view: &View<'_>, candidate: &LoadView, uncached: f64) -> f64 {
-        let per_token = self.delay_price(view, view.pending_share);
+    fn recompute(&self, candidate: &LoadView, uncached: f64) -> f64 {
+        let per_token = self.delay_price_now;
         let most = self.recompute_max - 1.0;
         let queue = (per_token * candidate.uncached_tokens as f64).min(most);
         1.0 + queue + (per_token * uncached).min(OWN_BOUND * most)
@@ -138,11 +146,10 @@ impl Cost {
         if view.follows {
             return 0.0;
         }
-        let bound = view.pending_share * self.work.bound_share();
-        let load = (bound * self.due(candidate, 0.0)).min(SHARE_MAX);
+        let load = (self.load_mean * self.due(candidate, 0.0)).min(SHARE_MAX);
         let delay = ((1.0 - load).powi(-2) - 1.0) / 2.0;
         let crowd = self.conversation_tokens * f64::from(candidate.conversations);
-        crowd + self.work.to_come() * delay
+        crowd + self.to_come * delay
     }
 }
 
@@ -156,13 +163,17 @@ impl Policy for Cost {
         self.due_mean = due / view.candidates.len().max(1) as f64;
         self.share_now = view.pending_share;
         let share = self.share.or(view.pending_share);
-        self.bound = CROWD * share.powi(4) * self.work.bound_share();
-        self.delay_price = self.delay_price(view, share);
+        let bound_share = self.work.bound_share();
+        self.bound = CROWD * share.powi(4) * bound_share;
+        self.load_mean = view.pending_share * bound_share;
+        self.to_come = self.work.to_come();
+        self.delay_price_now = self.delay_price_at(view, view.pending_share);
+        self.delay_price = self.delay_price_at(view, share);
     }
 
     fn score(&mut self, view: &View<'_>, candidate: &LoadView) -> Score {
         let uncached = view.ask.uncached_tokens(candidate.overlap_blocks);
-        let a = self.recompute(view, candidate, uncached);
+        let a = self.recompute(candidate, uncached);
         let template = view.overlaps.template_depth().saturating_sub(candidate.overlap_blocks);
         let busy = candidate.in_flight.max(candidate.queue_depth);
         let terms = [
