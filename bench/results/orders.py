@@ -1,8 +1,9 @@
 """Agents' means over many orders of sessions, where one order says little: orders differ by a fifth.
 
-    TRACES=folder python3 orders.py [ORDERS] >orders.txt     # 40 unless told; a few minutes on two cores
+    TRACES=folder python3 orders.py [ORDERS] >orders.txt     # 40 unless told; a quarter of an hour on two cores
 
-Runs the arena's default policy: 16 and 24 sessions an engine, and 16 with a capacity assumed wrong. Needs the arena built:
+Runs the arena's default policy: 16 and 24 sessions an engine, and 16 with a capacity assumed wrong, over four times as many
+orders, because that is judged by a twentieth. Ratios are of the same orders, with their standard error. Needs the arena built:
 `cargo build --release -p bench --bin shearwater-arena`; ARENA names another binary.
 """
 
@@ -10,6 +11,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,7 +19,8 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ARENA = os.environ.get("ARENA", str(HERE.parents[1] / "target/release/shearwater-arena"))
 TRACE = f"{os.environ['TRACES']}/cc_sessions.growth.jsonl.gz"
-ORDERS = range(7, 7 + int(sys.argv[1] if len(sys.argv) > 1 else 40))
+FIRST = 7
+ORDERS = int(sys.argv[1] if len(sys.argv) > 1 else 40)
 RIGHT = "8 engines"
 CASES = {
     RIGHT: ["--backends", "8"],
@@ -40,19 +43,27 @@ def run(case, order):
         return json.load(open(out.name))[0]
 
 
+def ratio(rows, right, key):
+    """How much more than the right ones these are, of the same orders, and the standard error of that."""
+    mean = statistics.mean(row[key] for row in right)
+    times = statistics.mean(row[key] for row in rows) / mean
+    off = [(row[key] - times * other[key]) / mean for row, other in zip(rows, right)]
+    return f"{times - 1:+.1%} +- {statistics.stdev(off) / len(off) ** 0.5:.1%}"
+
+
 def main():
     right = None
-    print(f"{len(ORDERS)} orders, from {ORDERS[0]} on; 16 sessions an engine unless said; means, and ratios to those of a right assumption")
+    print(f"{ORDERS} orders, from {FIRST} on, and {4 * ORDERS} of assumed capacities; 16 sessions an engine unless said; means, and ratios to a right assumption")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for case in CASES:
-            rows = list(pool.map(lambda order: run(case, order), ORDERS))
-            mean = {key: sum(row[key] for row in rows) / len(rows) for key in ("ttft_mean", "late_ttft_mean", "done", "hit")}
-            right = right or mean
+            count = 4 * ORDERS if case == RIGHT or "assumed" in case else ORDERS
+            rows = list(pool.map(lambda order: run(case, order), range(FIRST, FIRST + count)))
+            right = right or rows
+            mean = {key: statistics.mean(row[key] for row in rows) for key in ("ttft_mean", "late_ttft_mean", "done", "hit")}
             print(f"{case}: first token after {mean['ttft_mean']:.3f} s, in the second half {mean['late_ttft_mean']:.3f} s, "
                   f"done {mean['done']:.0f}, hit {mean['hit']:.4f}", end="")
             if "assumed" in case:
-                whole, late = (mean[key] / right[key] - 1 for key in ("ttft_mean", "late_ttft_mean"))
-                print(f"; {whole:+.1%}, in the second half {late:+.1%}", end="")
+                print(f"; {ratio(rows, right, 'ttft_mean')}, in the second half {ratio(rows, right, 'late_ttft_mean')}", end="")
             print(flush=True)
 
 
