@@ -31,7 +31,7 @@ class Proxy:
 
     def __init__(self, name, binary, version, command, env=None, asked=False, ready=None):
         self.name = name
-        # Where it says itself that it is ready, if it does: which of its ports, and a path.
+        # Where it says that it is ready, if it does: which of its ports, and a path.
         self._ready = ready
         # Whether it answers questions on its standard streams. Others write theirs to the log: a
         # pipe that nobody reads would stop a proxy that talks much.
@@ -47,35 +47,35 @@ class Proxy:
         hosts = [urlsplit(url).netloc for url in urls]
         asked = {"port": port, "admin": admin, "hosts": hosts, "folder": folder}
         command = self._command(self.binary, **asked)
-        running = Running(self.name, core, command, self._env, port, folder, self._asked)
-        if self._ready:
-            which, path = self._ready
-            running.wait_until_it_says_so(asked[which], path, 30)
-        return running
+        ready = self._ready and (asked[self._ready[0]], self._ready[1])
+        return Running(self.name, core, command, self._env, port, folder, self._asked, ready)
 
 
 class Running:
     """A proxy while it runs."""
 
-    def __init__(self, name, core, command, env, port, folder, asked):
+    def __init__(self, name, core, command, env, port, folder, asked, ready):
         self.url = f"http://127.0.0.1:{port}"
         self.log = folder / f"{name}.log"
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE} if asked else {}
         self.process = processes.start(core, command, self.log, env, **pipes)
         self.pid = self.process.pid
         try:
-            self._wait_until_it_serves(name, port, 30)
+            self._wait_until_it_serves(name, port, ready, 30)
         except NotReady:
             self.end()
             raise
 
-    def _wait_until_it_serves(self, name, port, seconds):
+    def _wait_until_it_serves(self, name, port, ready, seconds):
         deadline, why = time.monotonic() + seconds, "it did not listen"
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise NotReady(f"{name} ended with status {self.process.returncode}: {self._last_words()}")
             try:
                 status = ask(port)
+                # Its own word, too: no orchestrator sends it traffic before.
+                if status == 200 and ready:
+                    status = status_of(ready[0], "GET", ready[1])
             except (OSError, http.client.HTTPException) as error:
                 status, why = None, str(error)
             if status == 200:
@@ -83,15 +83,6 @@ class Running:
             why = f"it answers {status}" if status else why
             time.sleep(0.05)
         raise NotReady(f"{name} does not serve after {seconds} s: {why}; {self._last_words()}")
-
-    def wait_until_it_says_so(self, port, path, seconds):
-        """Waits for its own word, too: no orchestrator sends it traffic before."""
-        deadline = time.monotonic() + seconds
-        while fetch(port, path) != 200:
-            if time.monotonic() > deadline:
-                self.end()
-                raise NotReady(f"{self.url} is not ready after {seconds} s, says its {path}")
-            time.sleep(0.05)
 
     def _last_words(self):
         lines = self.log.read_text(errors="replace").strip().splitlines()
@@ -103,27 +94,20 @@ class Running:
 
 def ask(port):
     """The status of a chat of one token: the only sign of readiness that means the same everywhere."""
+    message = [{"role": "user", "content": "ready?"}]
+    body = json.dumps({"model": "sim", "messages": message, "max_tokens": 1})
+    headers = {"content-type": "application/json"}
+    return status_of(port, "POST", "/v1/chat/completions", body, headers)
+
+
+def status_of(port, *request):
+    """The status of a request's reply."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        message = [{"role": "user", "content": "ready?"}]
-        body = json.dumps({"model": "sim", "messages": message, "max_tokens": 1})
-        headers = {"content-type": "application/json"}
-        connection.request("POST", "/v1/chat/completions", body, headers)
+        connection.request(*request)
         reply = connection.getresponse()
         reply.read()
         return reply.status
-    finally:
-        connection.close()
-
-
-def fetch(port, path):
-    """The status of a GET; none when there is no answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status
-    except (OSError, http.client.HTTPException):
-        return None
     finally:
         connection.close()
 

@@ -74,7 +74,7 @@ const EVIDENCE_BLOCKS_DEFAULT: Bound = Bound {
     why: "less holds no prompt, and more than two gigabytes of text is no cache",
 };
 
-// Shares of one; those of a policy are its own defaults in `index`, held equal by a test of the proxy.
+// Shares of one. A policy's defaults here are those it has in `index`; a test of the arena holds them equal.
 const WEIGHT_HIT: f64 = 0.4;
 const WEIGHT_QUEUE: f64 = 0.3;
 const WEIGHT_PRESSURE: f64 = 0.3;

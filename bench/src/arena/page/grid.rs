@@ -94,42 +94,56 @@ fn point(args: &Args, scale: &Scale, setting: &Setting) -> Option<Point> {
     })
 }
 
-/// The grid of a policy's weights, its own among them; none of a policy without weights.
+/// The grid of a policy's weights, its own among them.
 fn around(policy: PolicyKind) -> Vec<Setting> {
-    let own = weights(policy);
-    let axes: Vec<Vec<f64>> = match policy {
-        PolicyKind::Cost { .. } => vec![A_MAX.to_vec(), REQUEST_TOKENS.to_vec()],
-        PolicyKind::Prefix { .. } => vec![W_HIT.to_vec(), W_QUEUE.to_vec(), W_PRESSURE.to_vec()],
-        _ => Vec::new(),
-    };
+    let axes = weights(policy);
+    let own: Vec<f64> = axes.iter().map(|axis| axis.own).collect();
     let mut points = vec![Vec::new()];
-    for (mut axis, (_, own)) in axes.into_iter().zip(&own) {
-        axis.push(*own);
-        axis.sort_by(f64::total_cmp);
-        axis.dedup();
+    for axis in &axes {
+        let values = axis.values();
         let longer = |point: &Vec<f64>| {
-            axis.iter().map(|value| [&point[..], &[*value]].concat()).collect::<Vec<_>>()
+            values.iter().map(|value| [&point[..], &[*value]].concat()).collect::<Vec<_>>()
         };
         points = points.iter().flat_map(longer).collect();
     }
-    points.retain(|point| !point.is_empty());
     let setting = |values: Vec<f64>| {
-        let weights: Vec<_> =
-            own.iter().map(|(name, _)| *name).zip(values.iter().copied()).collect();
-        Setting { policy: with(policy, &values), set: weights == own, weights }
+        let names = axes.iter().map(|axis| axis.name);
+        let weights = names.zip(values.iter().copied()).collect();
+        Setting { policy: with(policy, &values), weights, set: values == own }
     };
     points.into_iter().map(setting).collect()
 }
 
-/// A policy's weights, by the names they are configured by.
-fn weights(policy: PolicyKind) -> Vec<(&'static str, f64)> {
+/// A weight: the name it is configured by, what the policy has, and what the grid has.
+struct Weight {
+    name: &'static str,
+    own: f64,
+    grid: &'static [f64],
+}
+
+impl Weight {
+    /// The grid's values and the policy's own, in order.
+    fn values(&self) -> Vec<f64> {
+        let mut values = [self.grid, &[self.own]].concat();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        values
+    }
+}
+
+/// A policy's weights.
+fn weights(policy: PolicyKind) -> Vec<Weight> {
+    let weight = |name, own, grid| Weight { name, own, grid };
     match policy {
-        PolicyKind::Cost { recompute_max, request_tokens, .. } => {
-            vec![("a_max", recompute_max), ("request_charge_tokens", request_tokens)]
-        }
-        PolicyKind::Prefix { w_hit, w_queue, w_pressure } => {
-            vec![("weight_hit", w_hit), ("weight_queue", w_queue), ("weight_pressure", w_pressure)]
-        }
+        PolicyKind::Cost { recompute_max, request_tokens, .. } => vec![
+            weight("a_max", recompute_max, &A_MAX),
+            weight("request_charge_tokens", request_tokens, &REQUEST_TOKENS),
+        ],
+        PolicyKind::Prefix { w_hit, w_queue, w_pressure } => vec![
+            weight("weight_hit", w_hit, &W_HIT),
+            weight("weight_queue", w_queue, &W_QUEUE),
+            weight("weight_pressure", w_pressure, &W_PRESSURE),
+        ],
         _ => Vec::new(),
     }
 }
