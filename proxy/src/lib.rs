@@ -9,6 +9,7 @@
 pub mod cli;
 pub mod demo;
 pub mod density;
+pub mod descriptors;
 mod listening;
 mod notify;
 pub mod say;

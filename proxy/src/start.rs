@@ -22,7 +22,7 @@ use crate::published::{Parts, Phase, Published, Sockets, Upstream};
 use crate::rehearse::Rehearsal;
 use crate::takeover::handover::Inherited;
 use crate::takeover::{Door, Taking};
-use crate::{clock, control, learn, notify, shard};
+use crate::{clock, control, descriptors, learn, notify, shard};
 
 /// Why a proxy could not start.
 #[derive(Debug)]
@@ -86,6 +86,8 @@ pub struct StartOptions {
 /// When an address cannot be bound, a thread or a driver cannot be made, or no random key can be had; when
 /// there is nobody to take over from, or this process is not ready in time.
 pub fn start(config: Config, options: StartOptions) -> Result<Running, StartError> {
+    // Before there are threads, for which it would have to wait.
+    let descriptors = descriptors::take_all();
     let mut taking = ask(&config, options)?;
     let listening = Listening::open(&config, taking.as_mut())?;
     let failed = |e| StartError::new("look at the listening sockets", e);
@@ -98,7 +100,7 @@ pub fn start(config: Config, options: StartOptions) -> Result<Running, StartErro
     let key = fingerprint_key(&config, taking.as_ref())?;
     let (door, stock) = stock(&config, &listening, taking.is_some(), settings, key)?;
     let (writer, index) = index::index(index_config(&config));
-    let shared = publish(config, index, shard_count, key)?;
+    let shared = publish(config, index, shard_count, key, descriptors)?;
     if taking.is_some() {
         shared.set_sockets(Sockets::Shared);
     }
@@ -309,6 +311,7 @@ fn publish(
     index: index::IndexHandle,
     shards: usize,
     key: config::FingerprintKey,
+    descriptors: u64,
 ) -> Result<&'static Published, StartError> {
     let fleet = Fleet::new(FleetConfig {
         capacity: config.backends.len(),
@@ -321,8 +324,9 @@ fn publish(
     // What the configuration says, before any engine was asked.
     let routes = models::Catalog::default().routes(&models::configured(&config));
     // A shard may be a little ahead of the others.
-    let share = sessions_max(&config).div_ceil(shards);
-    let sessions_per_shard_max = share.saturating_add(share / 8).min(sessions_max(&config));
+    let sessions_max = sessions_max(&config, descriptors);
+    let share = sessions_max.div_ceil(shards);
+    let sessions_per_shard_max = share.saturating_add(share / 8).min(sessions_max);
     Ok(Box::leak(Box::new(Published::new(Parts {
         config,
         fleet,
@@ -367,9 +371,8 @@ pub fn backend_id(number: usize) -> BackendId {
 }
 
 /// Two descriptors a proxied stream, some kept back for everything else.
-fn sessions_max(config: &Config) -> usize {
-    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let fit = files.unwrap_or(u64::from(u32::MAX)).saturating_sub(DESCRIPTORS_RESERVED) / 2;
+fn sessions_max(config: &Config, descriptors: u64) -> usize {
+    let fit = descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 2;
     let asked = config.limits.connections_max.map_or(fit, |max| u64::from(max).min(fit));
     usize::try_from(asked.max(1)).unwrap_or(usize::MAX)
 }

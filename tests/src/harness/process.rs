@@ -64,6 +64,16 @@ impl Launched {
         Launched::spawned(command, folder)
     }
 
+    /// The same behind a few words of shell.
+    fn start_behind(words: &str, test: &str, text: &str) -> Launched {
+        let (folder, config) = folder_with(text);
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{words} && exec \"$@\""), "sh"]);
+        command.arg(std::env::current_exe().expect("this binary"));
+        command.args([test, "--exact", "--nocapture"]).env(SERVE, &config);
+        Launched::spawned(command, folder)
+    }
+
     fn spawned(mut command: Command, folder: PathBuf) -> Launched {
         let stream = |name: &str| Stdio::from(File::create(folder.join(name)).expect("a file"));
         command.stdin(Stdio::null()).stdout(stream("stdout")).stderr(stream("stderr"));
@@ -109,6 +119,11 @@ impl Process {
     /// The same with more environment variables.
     pub async fn start_with(test: &str, text: &str, variables: &[(&str, &str)]) -> Process {
         Launched::start_with(test, text, variables).serves().await
+    }
+
+    /// The same in a shell that has set limits or the like before, with these words.
+    pub async fn start_behind(words: &str, test: &str, text: &str) -> Process {
+        Launched::start_behind(words, test, text).serves().await
     }
 
     /// The same with a program that was built as it is shipped.

@@ -4,6 +4,7 @@
 mod coming_home;
 mod connections;
 mod death;
+mod descriptors;
 mod dialects;
 mod draining;
 mod evidence;

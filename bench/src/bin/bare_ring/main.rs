@@ -34,6 +34,8 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    // As ours does; huge pages are cleared when they are first touched, in the middle of a relay.
+    proxy::pages::begin_small();
     let args = Args::parse();
     let result = listener(args.listen).and_then(|listener| {
         bench::print(&format!("listening on {}", listener.local_addr()?));

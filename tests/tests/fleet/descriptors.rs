@@ -1,0 +1,26 @@
+//! A process may open all that its system allows, whatever lower limit it was started with, and no connection waits for
+//! the kernel's table of descriptors to grow.
+
+use std::fs;
+
+use tests::harness::{Process, config_text};
+
+const TEST: &str = "the_proxy_as_a_process";
+
+/// The number behind this word in one of the files that tell of a process.
+fn told(process: &Process, file: &str, word: &str) -> Vec<String> {
+    let text = fs::read_to_string(format!("/proc/{}/{file}", process.id())).expect("it runs");
+    let line = text.lines().find_map(|line| line.strip_prefix(word)).expect(word);
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn the_lower_limit_is_raised_and_the_table_is_large_before_the_first_connection() {
+    let text = config_text(&["http://127.0.0.1:1".to_owned()], "");
+    let process = Process::start_behind("ulimit -Sn 300", TEST, &text).await;
+    let limits = told(&process, "limits", "Max open files");
+    assert_eq!(limits[0], limits[1], "the lower limit is the upper one");
+    let room = limits[1].parse().unwrap_or(u64::MAX).min(proxy::limits::DESCRIPTORS_ROOM);
+    let table: u64 = told(&process, "status", "FDSize:")[0].parse().expect("a number");
+    assert!(table >= room, "{table} of {room}");
+}
