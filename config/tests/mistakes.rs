@@ -377,7 +377,7 @@ fn a_command_line_is_checked_like_a_file() {
             &[][..],
             &[][..],
             None,
-            "command line: --backend: must be given 1 to 1024 times, as http://host:port",
+            "command line: --backend: must be given 1 to 16384 times, as http://host:port",
         ),
         (&["b:1"], &[], None, "command line: --backend = b:1: must start with http://"),
         (

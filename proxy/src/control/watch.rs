@@ -93,7 +93,12 @@ impl Watch {
             progress_seen: None,
             stillness: Stillness::default(),
             due: Due::default(),
-            pace: Pace::new(id.index(), shared.upstreams.len(), &shared.config.health),
+            pace: Pace::new(
+                id.index(),
+                shared.upstreams.len(),
+                shared.stats.len(),
+                &shared.config.health,
+            ),
             // As long as the process, like everything its task works on.
             line: Box::leak(Box::default()),
         })

@@ -11,6 +11,7 @@ mod evidence;
 mod figures;
 mod full;
 mod left_behind;
+mod many;
 mod notified;
 mod operators;
 mod pinning;
