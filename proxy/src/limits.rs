@@ -94,6 +94,9 @@ pub const STREAM_BUFFERS: u16 = 1024;
 pub const STREAM_BUFFER_BYTES: usize = 2048;
 /// Bytes a client may leave unread before its stream's upstream is no longer read.
 pub const STREAM_BACKLOG_MAX: usize = 64 * 1024;
+/// Completions of streams taken in before what follows from them is handed to the kernel: what one engine's step brings
+/// may be thousands, and the first client would wait for the last.
+pub const STREAM_EVENTS_AT_ONCE: usize = 32;
 /// Reads of a stream behind its first event before it rides on the ring: getting on and off costs as much as two or
 /// three plain reads, and the shortest replies end here.
 pub const READS_BEFORE_RIDE: u32 = 2;

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::Ridden;
 use super::uring::{Completion, Uring};
 use crate::alarm::Alarm;
-use crate::limits::STREAM_BACKLOG_MAX;
+use crate::limits::{STREAM_BACKLOG_MAX, STREAM_EVENTS_AT_ONCE};
 use crate::memory::Charge;
 use crate::published::Upstream;
 use crate::reply::Reply;
@@ -371,24 +371,32 @@ impl Streams {
     /// settled.
     pub(super) fn take_in(&mut self, uring: &mut Uring, batch: &[Completion], now: Millis) -> bool {
         // First what fell short: what came for the same stream since must go out behind it.
-        let mut near = 0;
         for done in batch {
             let (key, operation) = Key::read(done.key);
             if operation == Operation::Pass {
                 self.fell_short(uring, key, *done, now);
-            } else {
-                near ^= self.bring_near(key);
             }
         }
-        std::hint::black_box(near);
         let settled = uring.settle();
         if settled {
             self.settled(uring);
         }
-        for done in batch {
-            self.complete(uring, *done, now);
+        for (number, some) in batch.chunks(STREAM_EVENTS_AT_ONCE).enumerate() {
+            if number > 0 {
+                // What those before send goes now: it is near, and its clients need not wait for the others.
+                uring.enter();
+            }
+            self.take_in_some(uring, some, now);
         }
         settled
+    }
+
+    fn take_in_some(&mut self, uring: &mut Uring, some: &[Completion], now: Millis) {
+        let near = some.iter().fold(0, |near, done| near ^ self.bring_near(Key::read(done.key).0));
+        std::hint::black_box(near);
+        for done in some {
+            self.complete(uring, *done, now);
+        }
     }
 
     /// Reads what a completion will need of its stream. Between two events of it the kernel used all of the cache; asked for

@@ -16,7 +16,9 @@ use super::*;
 use crate::alarm::{Alarm, Alarms, Raced, within};
 use crate::api::Dialect;
 use crate::http::{Method, ResponseHead};
-use crate::limits::{RESPONSE_HEAD, STREAM_BACKLOG_MAX, STREAM_BUFFER_BYTES};
+use crate::limits::{
+    RESPONSE_HEAD, STREAM_BACKLOG_MAX, STREAM_BUFFER_BYTES, STREAM_EVENTS_AT_ONCE,
+};
 use crate::memory::{Allowance, Budget, Charge};
 use crate::published::EngineKind;
 
@@ -172,6 +174,29 @@ fn more_than_the_buffers_hold_at_once_arrives_whole() {
     for (line, ride) in lines.iter_mut().zip(&mut rides) {
         assert_eq!(taken(&mut line.client), bytes);
         assert_eq!(ended(ride).unwrap().end, End::Over);
+    }
+}
+
+#[test]
+fn of_many_streams_that_come_at_once_each_goes_out_whole() {
+    let Some(ring) = ring(512) else { return };
+    let mut lines: Vec<Line> = (0..5 * STREAM_EVENTS_AT_ONCE).map(|_| Line::new()).collect();
+    let mut rides: Vec<_> = lines.iter().map(|line| line.start(&ring)).collect();
+    // One whose client is gone, among those whose turn comes late.
+    let gone = lines.len() - 3;
+    lines[gone].client.shutdown(std::net::Shutdown::Both).unwrap();
+    for step in 0..4 {
+        for (number, line) in lines.iter_mut().enumerate() {
+            line.engine.write_all(&event(step * 1_000 + number)).unwrap();
+        }
+        turn(&ring);
+        for (number, line) in lines.iter_mut().enumerate().filter(|(number, _)| *number != gone) {
+            assert_eq!(taken(&mut line.client), event(step * 1_000 + number), "{number}");
+        }
+    }
+    for (number, ride) in rides.iter_mut().enumerate() {
+        let end = ended(ride).map(|ridden| ridden.end);
+        assert_eq!(end, (number == gone).then_some(End::ClientLost), "{number}");
     }
 }
 
