@@ -337,6 +337,7 @@ impl<'s> Exchange<'s> {
                 .keep_alive_timeout_s()
                 .map_or(u64::MAX, |s| u64::from(s.saturating_sub(1)) * 1000);
             self.shard.pools.put(backend, socket, clock::recent().millis(), ours.min(theirs));
+            self.shard.pools.keep_at_most(self.shard.idle_room());
         }
         self.shard.keep_head(head);
     }

@@ -59,6 +59,7 @@ pub(crate) fn shared(config: Config) -> (&'static Published, IndexWriter) {
         key: FingerprintKey::new(7),
         instance: 1,
         sessions_per_shard_max: 16,
+        descriptors_per_shard: 64,
         config,
     };
     let shared: &'static Published = Box::leak(Box::new(Published::new(parts)));

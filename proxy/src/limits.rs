@@ -31,6 +31,8 @@ pub const ACCEPT_LEAD_DIVISOR: u64 = 32;
 pub const ACCEPT_YIELD_MS: u64 = 1;
 /// Descriptors kept back from client connections for admin, probes, logs and listeners.
 pub const DESCRIPTORS_RESERVED: u64 = 256;
+/// Descriptors of a session: its client's connection and its backend's.
+pub const DESCRIPTORS_PER_SESSION: usize = 2;
 /// Descriptors the process's table has room for from the start, if so many are allowed: 65,000 streams, for 1 MiB of
 /// the kernel's memory. Beyond it the kernel doubles the table when it must, and the shards wait meanwhile.
 pub const DESCRIPTORS_ROOM: u64 = 131_072;

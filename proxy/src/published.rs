@@ -360,6 +360,8 @@ pub struct Published {
     pub instance: u64,
     /// Client connections one shard may hold.
     pub sessions_per_shard_max: usize,
+    /// Descriptors one shard may use, for sessions, their backends' connections and idle ones.
+    pub descriptors_per_shard: usize,
     phase: AtomicU8,
     sockets: AtomicU8,
 }
@@ -385,6 +387,8 @@ pub struct Parts {
     pub instance: u64,
     /// See [`Published::sessions_per_shard_max`].
     pub sessions_per_shard_max: usize,
+    /// See [`Published::descriptors_per_shard`].
+    pub descriptors_per_shard: usize,
 }
 
 impl Published {
@@ -405,6 +409,7 @@ impl Published {
             instance: parts.instance,
             config: parts.config,
             sessions_per_shard_max: parts.sessions_per_shard_max,
+            descriptors_per_shard: parts.descriptors_per_shard,
             phase: AtomicU8::new(0),
             sockets: AtomicU8::new(0),
         }

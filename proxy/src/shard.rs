@@ -23,8 +23,8 @@ use crate::alarm::Alarms;
 use crate::clock;
 use crate::http::ResponseHead;
 use crate::limits::{
-    ACCEPT_LEAD_DIVISOR, ACCEPT_LEAD_MIN, ACCEPT_PAUSE_MS, ACCEPT_YIELD_MS, POOL_SWEEP_MS,
-    SPARE_HEAD_BYTES_MAX, SPARE_HEADS_MAX, TICK_MS,
+    ACCEPT_LEAD_DIVISOR, ACCEPT_LEAD_MIN, ACCEPT_PAUSE_MS, ACCEPT_YIELD_MS,
+    DESCRIPTORS_PER_SESSION, POOL_SWEEP_MS, SPARE_HEAD_BYTES_MAX, SPARE_HEADS_MAX, TICK_MS,
 };
 use crate::memory::Allowance;
 use crate::memory::spare::SpareBodies;
@@ -139,6 +139,12 @@ impl Shard {
     /// A head to parse a reply into, with the memory of an earlier one if there is any.
     pub fn spare_head(&self) -> Box<ResponseHead> {
         self.spare_heads.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// How many idle connections leave room for what the sessions there are may need.
+    pub fn idle_room(&self) -> usize {
+        let needed = self.sessions.get().saturating_mul(DESCRIPTORS_PER_SESSION);
+        self.shared.descriptors_per_shard.saturating_sub(needed)
     }
 
     /// Keeps the memory of a head that is not needed any more, of a few and not of huge ones.
@@ -330,6 +336,7 @@ fn admit(shard: &Rc<Shard>, stream: TcpStream) {
         return;
     }
     shard.count_sessions(1);
+    shard.pools.keep_at_most(shard.idle_room());
     shard.stats.add(Count::Accepted, 1);
     let shard = Rc::clone(shard);
     monoio::spawn(async move {

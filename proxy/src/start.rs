@@ -14,7 +14,7 @@ use index::{BackendId, FingerprintKey, Fleet, FleetConfig, PolicyKind};
 
 use crate::control::reading::Reading;
 use crate::control::{Stock, models};
-use crate::limits::{DESCRIPTORS_RESERVED, TAKEOVER_READY_MS, TICK_MS};
+use crate::limits::{DESCRIPTORS_PER_SESSION, DESCRIPTORS_RESERVED, TAKEOVER_READY_MS, TICK_MS};
 use crate::listening::Listening;
 use crate::notify::Notify;
 use crate::pins::Pins;
@@ -324,6 +324,8 @@ fn publish(
     // What the configuration says, before any engine was asked.
     let routes = models::Catalog::default().routes(&models::configured(&config));
     // A shard may be a little ahead of the others.
+    let descriptors = usize::try_from(descriptors.saturating_sub(DESCRIPTORS_RESERVED));
+    let descriptors = descriptors.unwrap_or(usize::MAX);
     let sessions_max = sessions_max(&config, descriptors);
     let share = sessions_max.div_ceil(shards);
     let sessions_per_shard_max = share.saturating_add(share / 8).min(sessions_max);
@@ -337,6 +339,7 @@ fn publish(
         key: FingerprintKey::new(key.reveal()),
         instance: random_u64()?,
         sessions_per_shard_max,
+        descriptors_per_shard: descriptors / shards,
     }))))
 }
 
@@ -370,11 +373,10 @@ pub fn backend_id(number: usize) -> BackendId {
     BackendId(u16::try_from(number).unwrap_or(u16::MAX))
 }
 
-/// Two descriptors a proxied stream, some kept back for everything else.
-fn sessions_max(config: &Config, descriptors: u64) -> usize {
-    let fit = descriptors.saturating_sub(DESCRIPTORS_RESERVED) / 2;
-    let asked = config.limits.connections_max.map_or(fit, |max| u64::from(max).min(fit));
-    usize::try_from(asked.max(1)).unwrap_or(usize::MAX)
+/// Two descriptors a proxied stream.
+fn sessions_max(config: &Config, descriptors: usize) -> usize {
+    let asked = config.limits.connections_max.and_then(|max| usize::try_from(max).ok());
+    asked.unwrap_or(usize::MAX).min(descriptors / DESCRIPTORS_PER_SESSION).max(1)
 }
 
 /// Charge a conversation held adds to a new one's cost, in tokens: tells idle backends apart, never outweighs work.

@@ -2,7 +2,8 @@
 //! each of its shards than a fleet of a hundred and fifty does.
 //!
 //! The thread shares a core with a shard where there are no spare ones, and what it takes there clients wait
-//! for; with more shards there is more to share. Seldom asked is not late noticed: requests that fail open a breaker at once, whatever the interval.
+//! for; with more shards there is more to share. Seldom asked is not late noticed: requests that fail open a breaker
+//! at once, whatever the interval.
 
 use config::Health;
 

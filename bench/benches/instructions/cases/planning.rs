@@ -83,6 +83,7 @@ fn published() -> &'static Published {
         key: FingerprintKey::new(7),
         instance: 1,
         sessions_per_shard_max: 1,
+        descriptors_per_shard: usize::MAX,
         config,
     })))
 }
