@@ -1,6 +1,6 @@
 //! Simulated engines behind a proxy that found out everything about them by asking.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use loadgen::engine::{EngineOptions, Persona, ReplyLength, SimEngine};
 use serde_json::Value;
@@ -25,6 +25,18 @@ pub fn engine(persona: Persona) -> EngineOptions {
     options.reply = ReplyLength::fixed(8);
     options.health_step_ms = 20;
     options
+}
+
+/// One engine that answers at so many addresses of this machine, and those as addresses of backends.
+pub fn engine_at_many(persona: Persona, count: usize) -> (SimEngine, Vec<String>) {
+    let mut options = engine(persona);
+    // All from 127.0.0.0 to 127.255.255.255 are this machine's.
+    options.listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let engine = SimEngine::start(options).expect("a free port");
+    let port = engine.addr().port();
+    let url = |number: usize| format!("http://127.77.{}.{}:{port}", number / 256, number % 256);
+    let urls = (0..count).map(url).collect();
+    (engine, urls)
 }
 
 impl Fleet {

@@ -2,10 +2,9 @@
 //! the kernel's table of descriptors to grow.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
 
-use loadgen::engine::{Persona, SimEngine};
-use tests::harness::{Process, config_text, engine};
+use loadgen::engine::Persona;
+use tests::harness::{Process, config_text, engine_at_many};
 
 use crate::said::chat;
 
@@ -31,13 +30,7 @@ async fn the_lower_limit_is_raised_and_the_table_is_large_before_the_first_conne
 
 #[tokio::test]
 async fn connections_kept_for_later_leave_room_for_those_needed_now() {
-    let mut options = engine(Persona::Vllm);
-    // Everything from 127.0.0.0 to 127.255.255.255 is this machine: one engine at so many addresses.
-    options.listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let site = SimEngine::start(options).expect("a free port");
-    let port = site.addr().port();
-    let url = |number: usize| format!("http://127.78.{}.{}:{port}", number / 256, number % 256);
-    let urls: Vec<String> = (0..600).map(url).collect();
+    let (_site, urls) = engine_at_many(Persona::Vllm, 600);
     let settings = "shards = 1\n[routing]\npolicy = \"round_robin\"\n";
     let text = config_text(&urls, settings);
     let process = Process::start_behind("ulimit -n 400", TEST, &text).await;

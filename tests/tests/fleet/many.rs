@@ -1,10 +1,9 @@
 //! A site of ten thousand servers behind one proxy. All are one engine, which answers at ten thousand addresses.
 
 use std::collections::HashSet;
-use std::net::{Ipv4Addr, SocketAddr};
 
-use loadgen::engine::{Persona, SimEngine};
-use tests::harness::{Proxy, engine};
+use loadgen::engine::Persona;
+use tests::harness::{Proxy, engine_at_many};
 
 use crate::said::{Talk, prose};
 
@@ -12,13 +11,7 @@ const BACKENDS: usize = 10_000;
 
 #[tokio::test]
 async fn conversations_come_home_among_ten_thousand_backends() {
-    let mut options = engine(Persona::Vllm);
-    // Everything from 127.0.0.0 to 127.255.255.255 is this machine.
-    options.listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let site = SimEngine::start(options).expect("a free port");
-    let port = site.addr().port();
-    let url = |number: usize| format!("http://127.77.{}.{}:{port}", number / 256, number % 256);
-    let urls: Vec<String> = (0..BACKENDS).map(url).collect();
+    let (_site, urls) = engine_at_many(Persona::Vllm, BACKENDS);
     let proxy = Proxy::start(&urls, "");
     let mut homes = HashSet::new();
     for number in 0..8 {
