@@ -11,7 +11,6 @@ mod evidence;
 mod figures;
 mod full;
 mod left_behind;
-mod many;
 mod notified;
 mod operators;
 mod pinning;
