@@ -87,6 +87,8 @@ impl Fleet {
         self.proxy
             .believes("every engine is known", |all| all.iter().zip(options).all(known))
             .await;
+        // What is known is used once it is published, which may be a moment later.
+        self.proxy.is_ready().await;
     }
 
     /// The engine the proxy calls by this name.

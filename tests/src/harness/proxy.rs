@@ -106,6 +106,12 @@ impl Proxy {
         value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}:\n{text}"))
     }
 
+    /// Waits until it says that it is ready: requests go by all that its first round of questions brought.
+    pub async fn is_ready(&self) {
+        let ready = async || (self.admin("/readyz").await.0 == 200).then_some(());
+        settled("it is ready", ready).await;
+    }
+
     /// What it believes of its backends, once that is so.
     pub async fn believes(&self, what: &str, holds: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         settled(what, async || {
