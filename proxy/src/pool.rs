@@ -59,9 +59,6 @@ impl Pools {
 
     /// Closes some until there are at most so many: of one backend after the other the one used longest ago.
     pub fn keep_at_most(&self, most: usize) {
-        if self.count.get() <= most {
-            return;
-        }
         let mut all = self.by_backend.borrow_mut();
         let places = all.len();
         let (mut next, mut passed_by) = (self.next.get(), 0);

@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use config::Config;
 use proxy::start::{StartOptions, start};
 
+use super::proxy::{figure, is_ready};
 use super::{Client, settled};
 
 /// The environment variable that names the configuration to serve.
@@ -57,20 +58,25 @@ impl Launched {
     }
 
     fn start_with(test: &str, text: &str, variables: &[(&str, &str)]) -> Launched {
-        let (folder, config) = folder_with(text);
-        let mut command = Command::new(std::env::current_exe().expect("this binary"));
-        command.args([test, "--exact", "--nocapture"]).env(SERVE, &config);
-        command.envs(variables.iter().copied());
-        Launched::spawned(command, folder)
+        Launched::serving(Command::new(this_binary()), test, text, variables)
     }
 
     /// The same behind a few words of shell.
     fn start_behind(words: &str, test: &str, text: &str) -> Launched {
-        let (folder, config) = folder_with(text);
         let mut command = Command::new("sh");
-        command.args(["-c", &format!("{words} && exec \"$@\""), "sh"]);
-        command.arg(std::env::current_exe().expect("this binary"));
+        command.args(["-c", &format!("{words} && exec \"$@\""), "sh"]).arg(this_binary());
+        Launched::serving(command, test, text, &[])
+    }
+
+    fn serving(
+        mut command: Command,
+        test: &str,
+        text: &str,
+        variables: &[(&str, &str)],
+    ) -> Launched {
+        let (folder, config) = folder_with(text);
         command.args([test, "--exact", "--nocapture"]).env(SERVE, &config);
+        command.envs(variables.iter().copied());
         Launched::spawned(command, folder)
     }
 
@@ -150,6 +156,16 @@ impl Process {
         (reply.status, reply.text())
     }
 
+    /// Waits until it says that it is ready.
+    pub async fn is_ready(&self) {
+        is_ready(self.admin).await;
+    }
+
+    /// The figure of a metric that has no labels.
+    pub async fn metric(&self, name: &str) -> u64 {
+        figure(&self.admin("/metrics").await.1, name)
+    }
+
     /// What it wrote to a file of its folder: `stdout`, `stderr`, or another that it was told to write.
     pub fn wrote(&self, name: &str) -> String {
         self.launched.wrote(name)
@@ -179,6 +195,10 @@ impl Drop for Launched {
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+fn this_binary() -> PathBuf {
+    std::env::current_exe().expect("this binary")
 }
 
 /// A folder of a process's own with its configuration, and that file.

@@ -101,15 +101,12 @@ impl Proxy {
 
     /// The figure of a metric that has no labels.
     pub async fn metric(&self, name: &str) -> u64 {
-        let (_, text) = self.admin("/metrics").await;
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}:\n{text}"))
+        figure(&self.admin("/metrics").await.1, name)
     }
 
     /// Waits until it says that it is ready: requests go by all that its first round of questions brought.
     pub async fn is_ready(&self) {
-        let ready = async || (self.admin("/readyz").await.0 == 200).then_some(());
-        settled("it is ready", ready).await;
+        is_ready(self.admin).await;
     }
 
     /// What it believes of its backends, once that is so.
@@ -183,6 +180,19 @@ pub fn config_text(backends: &[String], settings: &str) -> String {
         }
     }
     text
+}
+
+/// Waits until the proxy behind this admin address says that it is ready.
+pub(super) async fn is_ready(admin: SocketAddr) {
+    let ready =
+        async || (Client::connect(admin).await.get("/readyz").await.status == 200).then_some(());
+    settled("it is ready", ready).await;
+}
+
+/// The figure of a metric without labels, in a page of them.
+pub(super) fn figure(page: &str, name: &str) -> u64 {
+    let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}:\n{page}"))
 }
 
 /// Waits until `look` finds something, looking again and again, and fails with `what` if it never does.

@@ -18,7 +18,7 @@ async fn process(reply_ms: u32, timeouts: &str) -> (SimEngine, Process) {
     let engine = SimEngine::start(options).expect("a free port");
     let text = config_text(&[engine.url()], &format!("[timeouts]\n{timeouts}\n"));
     let process = Process::start(TEST, &text).await;
-    settled("it is ready", async || (ready(&process).await == 200).then_some(())).await;
+    process.is_ready().await;
     (engine, process)
 }
 
@@ -114,7 +114,7 @@ async fn occupied(engine: EngineOptions) -> (SimEngine, Process, Client) {
     let engine = SimEngine::start(engine).expect("a free port");
     let text = config_text(&[engine.url()], "[timeouts]\ndrain_grace_ms = 60000\n") + "slots = 1\n";
     let process = Process::start(TEST, &text).await;
-    settled("it is ready", async || (ready(&process).await == 200).then_some(())).await;
+    process.is_ready().await;
     let client = process.client().await;
     (engine, process, client)
 }

@@ -2,7 +2,7 @@
 //! anything the proxy writes or tells, on any path through it.
 
 use serde_json::{Value, json};
-use tests::harness::{Process, Script, config_text, settled};
+use tests::harness::{Process, Script, config_text};
 
 /// A word that occurs nowhere else.
 fn canary() -> String {
@@ -154,7 +154,7 @@ async fn what_was_said_is_found_nowhere_but_at_the_engine() {
     let settings = "[limits]\nbody_bytes_max = \"64KiB\"\n[timeouts]\ndrain_grace_ms = 0\n[log]\naccess = \"{folder}/access.log\"\nlevel = \"debug\"\n";
     let text = config_text(&[engine.url()], settings);
     let mut process = Process::start("the_proxy_as_a_process", &text).await;
-    settled("it is ready", async || (process.admin("/readyz").await.0 == 200).then_some(())).await;
+    process.is_ready().await;
     let count = say_everything(&process, &canary).await;
     // It did arrive where it should.
     let arrived = engine.requests().iter().filter(|request| contains(request, &canary)).count();

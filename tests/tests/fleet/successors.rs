@@ -1,7 +1,7 @@
 //! What a successor knows from its first request on: who holds whose conversation.
 
 use loadgen::engine::{Persona, SimEngine};
-use tests::harness::{Launched, Process, config_text, engine, settled};
+use tests::harness::{Launched, Process, config_text, engine};
 
 use crate::said::{Talk, prose};
 use crate::takeover::Scratch;
@@ -20,7 +20,7 @@ fn text(door: &Scratch, policy: &str, engines: &[SimEngine]) -> String {
 }
 
 async fn ready(process: Process) -> Process {
-    settled("it is ready", async || (process.admin("/readyz").await.0 == 200).then_some(())).await;
+    process.is_ready().await;
     process
 }
 

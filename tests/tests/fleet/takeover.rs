@@ -55,12 +55,8 @@ fn text(door: &Scratch, backend: String) -> String {
 
 async fn ready(text: &str) -> Process {
     let process = Process::start(TEST, text).await;
-    is_ready(&process).await;
+    process.is_ready().await;
     process
-}
-
-async fn is_ready(process: &Process) {
-    settled("it is ready", async || (process.admin("/readyz").await.0 == 200).then_some(())).await;
 }
 
 async fn serves(process: &Process) {
@@ -194,7 +190,7 @@ async fn a_successor_that_cannot_start_changes_nothing() {
     assert!(broken.wrote("stderr").contains(&address), "{}", broken.wrote("stderr"));
     refused(&old, 1, "ended before it was ready").await;
     assert!(old.is_running());
-    is_ready(&old).await;
+    old.is_ready().await;
     serves(&old).await;
     let new = Launched::successor(TEST, &text).serves().await;
     assert!(old.ended().await.success());
