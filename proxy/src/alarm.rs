@@ -2,8 +2,8 @@
 //!
 //! A timer per read would cost a wheel insertion per event, and dropping a read to honour it may lose
 //! bytes. Here a session writes its deadline into a cell and races its operation against the alarm;
-//! the shard's tick rings those that passed. Resolution is the tick (`limits::TICK_MS`). It never
-//! touches a socket.
+//! the shard's tick rings those that passed. Resolution is the tick (`limits::TICK_MS`). Deadlines are nearly always put
+//! off, so the tick looks at them all only once the earliest that any of them had is over. It never touches a socket.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -13,12 +13,16 @@ use std::task::{Context, Poll, Waker};
 
 use index::Millis;
 
+use crate::limits::ALARMS_DROPPED_MAX;
+
 const NEVER: u64 = u64::MAX;
 
 /// One session's deadline.
 #[derive(Debug)]
 pub struct Alarm {
     due_ms: Cell<u64>,
+    /// No alarm of the shard is due before; see [`Alarms`].
+    earliest_ms: Rc<Cell<u64>>,
     idle: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
@@ -26,7 +30,11 @@ pub struct Alarm {
 impl Alarm {
     /// Rings `after_ms` from `now`; 0 means never.
     pub fn set(&self, now: Millis, after_ms: u64) {
-        self.due_ms.set(if after_ms == 0 { NEVER } else { now.0.saturating_add(after_ms) });
+        let due_ms = if after_ms == 0 { NEVER } else { now.0.saturating_add(after_ms) };
+        self.due_ms.set(due_ms);
+        if due_ms < self.earliest_ms.get() {
+            self.earliest_ms.set(due_ms);
+        }
     }
 
     /// Reads it.
@@ -42,6 +50,13 @@ impl Alarm {
     /// Says whether nothing is under way that would be missed.
     pub fn set_idle(&self, idle: bool) {
         self.idle.set(idle);
+    }
+
+    fn ring(&self) {
+        self.due_ms.set(0);
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
     }
 
     fn has_rung(&self) -> bool {
@@ -66,9 +81,20 @@ impl Alarm {
 }
 
 /// All alarms of one shard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Alarms {
     list: RefCell<Vec<Weak<Alarm>>>,
+    /// The earliest deadline since all were looked at last. It may have been put off since.
+    earliest_ms: Rc<Cell<u64>>,
+    /// How long the list may become before the dropped ones are looked for.
+    room: Cell<usize>,
+}
+
+impl Default for Alarms {
+    fn default() -> Alarms {
+        let earliest_ms = Rc::new(Cell::new(NEVER));
+        Alarms { list: RefCell::default(), earliest_ms, room: Cell::new(ALARMS_DROPPED_MAX) }
+    }
 }
 
 impl Alarms {
@@ -76,6 +102,7 @@ impl Alarms {
     pub fn add(&self) -> Rc<Alarm> {
         let alarm = Rc::new(Alarm {
             due_ms: Cell::new(NEVER),
+            earliest_ms: Rc::clone(&self.earliest_ms),
             idle: Cell::new(false),
             waker: RefCell::new(None),
         });
@@ -88,24 +115,34 @@ impl Alarms {
     pub fn ring(&self, idle_only: bool) {
         for alarm in self.list.borrow().iter().filter_map(Weak::upgrade) {
             if alarm.idle.get() || !idle_only {
-                alarm.due_ms.set(1);
+                alarm.set(Millis(0), 1);
             }
         }
         self.tick(Millis(1));
     }
 
-    /// Rings every alarm that is due and forgets the dropped ones.
+    /// Rings every alarm that is due and forgets the dropped ones, where there may be any.
     pub fn tick(&self, now: Millis) {
-        self.list.borrow_mut().retain(|weak| {
+        if now.0 >= self.earliest_ms.get() || self.list.borrow().len() > self.room.get() {
+            self.look_at_all(now);
+        }
+    }
+
+    fn look_at_all(&self, now: Millis) {
+        let mut earliest_ms = NEVER;
+        let mut list = self.list.borrow_mut();
+        list.retain(|weak| {
             let Some(alarm) = weak.upgrade() else { return false };
-            if alarm.due_ms.get() <= now.0 {
-                alarm.due_ms.set(0);
-                if let Some(waker) = alarm.waker.borrow_mut().take() {
-                    waker.wake();
-                }
+            match alarm.due_ms.get() {
+                // It has rung, and rings no more until it is set.
+                0 => {}
+                due_ms if due_ms <= now.0 => alarm.ring(),
+                due_ms => earliest_ms = earliest_ms.min(due_ms),
             }
             true
         });
+        self.earliest_ms.set(earliest_ms);
+        self.room.set(2 * list.len() + ALARMS_DROPPED_MAX);
     }
 }
 
@@ -178,10 +215,74 @@ mod tests {
     }
 
     #[test]
-    fn dropped_alarms_leave_the_list() {
+    fn an_alarm_that_is_put_off_rings_at_its_new_deadline_and_one_drawn_nearer_in_time() {
         let alarms = Alarms::default();
-        drop(alarms.add());
-        alarms.tick(Millis(1));
-        assert!(alarms.list.borrow().is_empty());
+        let (late, early) = (alarms.add(), alarms.add());
+        late.set(Millis(0), 100);
+        early.set(Millis(0), 500);
+        late.set(Millis(90), 100);
+        alarms.tick(Millis(150));
+        assert!(!late.has_rung() && !early.has_rung());
+        early.set(Millis(150), 10);
+        alarms.tick(Millis(160));
+        assert!(!late.has_rung() && early.has_rung());
+        alarms.tick(Millis(190));
+        assert!(late.has_rung());
+    }
+
+    #[test]
+    fn each_alarm_rings_at_the_first_tick_at_or_after_its_deadline_whatever_the_others_do() {
+        let mut rng = fastrand::Rng::with_seed(4);
+        let alarms = Alarms::default();
+        let mut held: Vec<(Rc<Alarm>, u64)> = Vec::new();
+        for now in (1..40_000).step_by(100) {
+            held.retain(|(alarm, due)| {
+                assert_eq!(alarm.has_rung(), *due < now, "due at {due}, now {now}");
+                rng.u8(..8) > 0
+            });
+            for _ in 0..rng.usize(..20) {
+                held.push((alarms.add(), NEVER));
+            }
+            for (alarm, due) in &mut held {
+                match rng.u8(..16) {
+                    0 => {
+                        alarm.clear();
+                        *due = NEVER;
+                    }
+                    1..6 => {
+                        let after = rng.u64(1..3_000);
+                        alarm.set(Millis(now), after);
+                        *due = now + after;
+                    }
+                    _ => {}
+                }
+            }
+            alarms.tick(Millis(now + 99));
+            let rung = held.iter().filter(|(_, due)| *due <= now + 99).count();
+            assert_eq!(held.iter().filter(|(alarm, _)| alarm.has_rung()).count(), rung);
+        }
+    }
+
+    #[test]
+    fn dropped_alarms_leave_the_list_before_they_are_many() {
+        let alarms = Alarms::default();
+        let kept: Vec<_> = (0..10).map(|_| alarms.add()).collect();
+        for now in 0..100_000 {
+            alarms.add().set(Millis(now), 1_000_000);
+            alarms.tick(Millis(now));
+            let len = alarms.list.borrow().len();
+            assert!(len <= 2 * kept.len() + ALARMS_DROPPED_MAX + 1, "{len}");
+        }
+    }
+
+    #[test]
+    fn alarms_that_are_not_due_can_be_rung_all_or_the_idle_ones() {
+        let alarms = Alarms::default();
+        let (idle, busy) = (alarms.add(), alarms.add());
+        idle.set_idle(true);
+        alarms.ring(true);
+        assert!(idle.has_rung() && !busy.has_rung());
+        alarms.ring(false);
+        assert!(busy.has_rung());
     }
 }

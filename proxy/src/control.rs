@@ -128,7 +128,7 @@ pub fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (sender, receiver) = stages::channel(Stage::Serve);
     let signals = options.signals.then(|| sender.clone());
-    let progress = Arc::new(Progress::new(shared.upstreams.len()));
+    let progress = Arc::new(Progress::new(shared.upstreams.len(), shared.visits_at_once));
     let admin =
         Admin::new(shared, Arc::clone(&insight), Arc::clone(&progress), options.explain, admin);
     let Options { notify, stock, .. } = options;

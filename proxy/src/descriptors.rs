@@ -11,7 +11,7 @@ use std::io::stdin;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::limits::DESCRIPTORS_ROOM;
+use crate::limits::{DESCRIPTORS_RESERVED, DESCRIPTORS_ROOM, VISITS_DESCRIPTORS_DIVISOR};
 
 /// Takes all that the system allows and makes the table as large as it will need to be; returns how many descriptors
 /// there may be. Costs nothing as long as the process has one thread.
@@ -22,6 +22,26 @@ pub fn take_all() -> u64 {
     let allowed = (if raised { maximum } else { current }).unwrap_or(u64::MAX);
     make_room(allowed.min(DESCRIPTORS_ROOM));
     allowed
+}
+
+/// Who may have how many of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shares {
+    /// The control thread, for visits to backends: how many may be under way at the same time.
+    pub visits: usize,
+    /// All shards together.
+    pub shards: usize,
+}
+
+impl Shares {
+    /// Of so many, before a fleet of this size.
+    pub fn of(allowed: u64, backends: usize) -> Shares {
+        let part = usize::try_from(allowed / VISITS_DESCRIPTORS_DIVISOR).unwrap_or(usize::MAX);
+        let visits = part.min(backends).max(1);
+        let left = allowed.saturating_sub(DESCRIPTORS_RESERVED);
+        let shards = usize::try_from(left).unwrap_or(usize::MAX).saturating_sub(visits);
+        Shares { visits, shards }
+    }
 }
 
 /// Has the table hold so many: the kernel makes room for a number, and keeps it when the number is free again.
@@ -39,6 +59,21 @@ mod tests {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
         size.trim().parse().unwrap()
+    }
+
+    #[test]
+    fn visits_have_an_eighth_and_never_more_than_there_are_backends() {
+        for (allowed, backends, visits, shards) in [
+            (1_024, 2, 2, 766),
+            (1_024, 1_000, 128, 640),
+            (20_000, 10_000, 2_500, 17_244),
+            (100, 1_000, 12, 0),
+            (4, 1_000, 1, 0),
+            (1_024, 0, 1, 767),
+        ] {
+            let shares = Shares { visits, shards };
+            assert_eq!(Shares::of(allowed, backends), shares, "{allowed}, {backends}");
+        }
     }
 
     #[test]

@@ -60,6 +60,7 @@ pub(crate) fn shared(config: Config) -> (&'static Published, IndexWriter) {
         instance: 1,
         sessions_per_shard_max: 16,
         descriptors_per_shard: 64,
+        visits_at_once: 64,
         config,
     };
     let shared: &'static Published = Box::leak(Box::new(Published::new(parts)));

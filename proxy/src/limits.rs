@@ -12,6 +12,9 @@ pub const TICK_MS: u64 = 50;
 pub const SPARE_HEADS_MAX: usize = 64;
 /// A head that grew beyond this gives its memory back; usual ones take a tenth.
 pub const SPARE_HEAD_BYTES_MAX: usize = 8 * 1024;
+/// Alarms of sessions that are over which a shard keeps beside twice those of the living before it looks for them: 64
+/// bytes each.
+pub const ALARMS_DROPPED_MAX: usize = 1_024;
 /// How often a shard looks at its idle upstream connections, ms: an engine's close is noticed within
 /// this, and again when the connection is taken.
 pub const POOL_SWEEP_MS: u64 = 250;
@@ -29,8 +32,11 @@ pub const ACCEPT_LEAD_MIN: u64 = 2;
 pub const ACCEPT_LEAD_DIVISOR: u64 = 32;
 /// How long a shard that is ahead leaves a waiting connection to the others, ms.
 pub const ACCEPT_YIELD_MS: u64 = 1;
-/// Descriptors kept back from client connections for admin, probes, logs and listeners.
+/// Descriptors kept back from client connections for admin, logs and listeners.
 pub const DESCRIPTORS_RESERVED: u64 = 256;
+/// Backends may be visited at the same time with so large a part of all descriptors, as a divisor: engines that hang keep
+/// their visitors for as long as the timeout, and a whole fleet of them must not take what requests need.
+pub const VISITS_DESCRIPTORS_DIVISOR: u64 = 8;
 /// Descriptors of a session: its client's connection and its backend's.
 pub const DESCRIPTORS_PER_SESSION: usize = 2;
 /// Descriptors the process's table has room for from the start, if so many are allowed: 65,000 streams, for 1 MiB of

@@ -362,6 +362,8 @@ pub struct Published {
     pub sessions_per_shard_max: usize,
     /// Descriptors one shard may use, for sessions, their backends' connections and idle ones.
     pub descriptors_per_shard: usize,
+    /// How many backends may be asked at the same time.
+    pub visits_at_once: usize,
     phase: AtomicU8,
     sockets: AtomicU8,
 }
@@ -389,6 +391,8 @@ pub struct Parts {
     pub sessions_per_shard_max: usize,
     /// See [`Published::descriptors_per_shard`].
     pub descriptors_per_shard: usize,
+    /// See [`Published::visits_at_once`].
+    pub visits_at_once: usize,
 }
 
 impl Published {
@@ -410,6 +414,7 @@ impl Published {
             config: parts.config,
             sessions_per_shard_max: parts.sessions_per_shard_max,
             descriptors_per_shard: parts.descriptors_per_shard,
+            visits_at_once: parts.visits_at_once,
             phase: AtomicU8::new(0),
             sockets: AtomicU8::new(0),
         }

@@ -14,7 +14,7 @@ use index::{BackendId, FingerprintKey, Fleet, FleetConfig, PolicyKind};
 
 use crate::control::reading::Reading;
 use crate::control::{Stock, models};
-use crate::limits::{DESCRIPTORS_PER_SESSION, DESCRIPTORS_RESERVED, TAKEOVER_READY_MS, TICK_MS};
+use crate::limits::{DESCRIPTORS_PER_SESSION, TAKEOVER_READY_MS, TICK_MS};
 use crate::listening::Listening;
 use crate::notify::Notify;
 use crate::pins::Pins;
@@ -324,9 +324,8 @@ fn publish(
     // What the configuration says, before any engine was asked.
     let routes = models::Catalog::default().routes(&models::configured(&config));
     // A shard may be a little ahead of the others.
-    let descriptors = usize::try_from(descriptors.saturating_sub(DESCRIPTORS_RESERVED));
-    let descriptors = descriptors.unwrap_or(usize::MAX);
-    let sessions_max = sessions_max(&config, descriptors);
+    let descriptors = descriptors::Shares::of(descriptors, config.backends.len());
+    let sessions_max = sessions_max(&config, descriptors.shards);
     let share = sessions_max.div_ceil(shards);
     let sessions_per_shard_max = share.saturating_add(share / 8).min(sessions_max);
     Ok(Box::leak(Box::new(Published::new(Parts {
@@ -339,7 +338,8 @@ fn publish(
         key: FingerprintKey::new(key.reveal()),
         instance: random_u64()?,
         sessions_per_shard_max,
-        descriptors_per_shard: descriptors / shards,
+        descriptors_per_shard: descriptors.shards / shards,
+        visits_at_once: descriptors.visits,
     }))))
 }
 

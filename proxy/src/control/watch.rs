@@ -160,12 +160,21 @@ impl Watch {
         due.probe.min(due.scrape).min(listing).min(resolve).min(breaker)
     }
 
-    /// Does everything that is due or soon will be, over one connection.
+    /// Looks at what is known here, and asks what is due.
     async fn step(&mut self) {
-        let rules = self.rules();
         self.look_at_breaker();
         self.look_at_traffic();
         self.orphans.take_in(&self.upstream.orphans, now());
+        if self.next_due() <= now() {
+            let progress = Arc::clone(&self.progress);
+            let _visit = progress.visit().await;
+            self.visit().await;
+        }
+    }
+
+    /// Asks everything that is due or soon will be, over one connection.
+    async fn visit(&mut self) {
+        let rules = self.rules();
         if self.is_named() && self.due.resolve <= now() {
             self.resolve().await;
         }

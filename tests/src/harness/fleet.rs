@@ -33,10 +33,14 @@ pub fn engine_at_many(persona: Persona, count: usize) -> (SimEngine, Vec<String>
     // All from 127.0.0.0 to 127.255.255.255 are this machine's.
     options.listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let engine = SimEngine::start(options).expect("a free port");
-    let port = engine.addr().port();
-    let url = |number: usize| format!("http://127.77.{}.{}:{port}", number / 256, number % 256);
-    let urls = (0..count).map(url).collect();
+    let urls = urls_at_many(engine.addr().port(), count);
     (engine, urls)
+}
+
+/// So many addresses of backends, all of them reached by whoever listens on this port of all addresses.
+pub fn urls_at_many(port: u16, count: usize) -> Vec<String> {
+    let url = |number: usize| format!("http://127.77.{}.{}:{port}", number / 256, number % 256);
+    (0..count).map(url).collect()
 }
 
 impl Fleet {

@@ -12,7 +12,7 @@ pub mod proxy;
 
 pub use backend::{Conn, Script};
 pub use client::{Client, Reply};
-pub use fleet::{Fleet, engine, engine_at_many};
+pub use fleet::{Fleet, engine, engine_at_many, urls_at_many};
 pub use narrow::{Sips, narrow};
 pub use process::{Launched, Process};
 pub use proxy::{Proxy, config_text, eventually, settled};

@@ -2,9 +2,12 @@
 //! the kernel's table of descriptors to grow, or fails for the sake of one that is kept for later.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use loadgen::engine::Persona;
-use tests::harness::{Process, config_text, engine_at_many};
+use tests::harness::{Process, config_text, engine_at_many, settled, urls_at_many};
+use tokio::net::TcpListener;
 
 use crate::said::chat;
 
@@ -41,4 +44,37 @@ async fn connections_kept_for_later_leave_room_for_those_needed_now() {
     }
     let idle = process.metric("shearwater_upstream_idle").await;
     assert!(idle > 50, "{idle} are kept");
+}
+
+/// Takes connections and says nothing, at as many addresses as are asked for. Counts those it took.
+async fn hung_at_many(count: usize) -> (Arc<AtomicUsize>, Vec<String>) {
+    let listener = TcpListener::bind("0.0.0.0:0").await.expect("a free port");
+    let urls = urls_at_many(listener.local_addr().expect("an address").port(), count);
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&taken);
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            held.push(stream);
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    (taken, urls)
+}
+
+#[tokio::test]
+async fn visits_to_a_fleet_that_hangs_leave_room_for_everything_else() {
+    let backends = 300;
+    let (taken, urls) = hung_at_many(backends).await;
+    let text = config_text(&urls, "shards = 1\n[health]\ntimeout_ms = 500\n");
+    let process = Process::start_behind("ulimit -n 400", TEST, &text).await;
+    let mut most = 0;
+    settled("every backend has been visited", async || {
+        most = most.max(process.metric("process_open_fds").await);
+        (taken.load(Ordering::Relaxed) >= backends).then_some(())
+    })
+    .await;
+    // An eighth is for visits; the rest is what a process has open anyway.
+    let (visits, anyway) = (400 / 8, 70);
+    assert!((visits..visits + anyway).contains(&most), "{most} were open at once");
 }

@@ -84,6 +84,7 @@ fn published() -> &'static Published {
         instance: 1,
         sessions_per_shard_max: 1,
         descriptors_per_shard: usize::MAX,
+        visits_at_once: 64,
         config,
     })))
 }
