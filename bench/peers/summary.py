@@ -124,6 +124,32 @@ def table(summary, titles, order):
     return "\n".join(lines)
 
 
+BRIEF = (
+    # heading, load, the figure
+    ("event, spread", "streams-256-spread", lambda f: number(f["cpu_us"])),
+    ("event, together", "streams-256-step", lambda f: number(f["cpu_us"])),
+    ("request, 4 KB", "prompt-4k", lambda f: number(f["cpu_us"], 0)),
+    ("request, 100 KB", "prompt-100k", lambda f: number(f["cpu_us"], 0)),
+    ("first token, p50", "streams-256-spread", lambda f: number(f["ttft_added_us"]["p50_ms"], 0)),
+    ("MB, idle", "streams-256-spread", lambda f: number(f["idle_kb"] and f["idle_kb"] / 1024)),
+    ("KB a stream", "streams-4000-spread", lambda f: number(f["each_kb"])),
+)
+
+
+def brief(summary, order):
+    """The figures most ask for, as Markdown; nothing for what there was no load for."""
+    heads = [head for head, load, _ in BRIEF if load in summary]
+    lines = [f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    for name in order:
+        cells = [
+            figure(summary[load][name]) if summary[load].get(name, {}).get("rounds") else "-"
+            for _, load, figure in BRIEF
+            if load in summary
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def row(name, figures):
     if not figures["rounds"]:
         return f"{name:15}  failed: {figures['failed'][0]}"

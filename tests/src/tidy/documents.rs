@@ -24,6 +24,20 @@ struct Section<'t> {
     lines: Vec<(usize, &'t str)>,
 }
 
+/// The file that the README's table of peers comes from.
+pub const PEERS_TABLE: &str = "bench/results/peers.md";
+
+/// The README shows the table of peers as it was recorded.
+pub fn the_readme_shows_the_recorded_table_of_peers(tree: &Tree) -> Vec<Finding> {
+    let Some(recorded) = tree.file(PEERS_TABLE) else { return missing("the recorded table") };
+    match tree.file("README.md") {
+        Some(readme) if !recorded.text.is_empty() && readme.text.contains(&recorded.text) => {
+            Vec::new()
+        }
+        _ => vec![Finding::new("README.md", 0, format!("does not show what {PEERS_TABLE} holds"))],
+    }
+}
+
 /// Every module is in the code map.
 pub fn the_architecture_names_every_module(tree: &Tree) -> Vec<Finding> {
     let Some(document) = tree.file(ARCHITECTURE) else { return missing("the document") };

@@ -1,8 +1,22 @@
-//! Rules on the architecture document.
+//! Rules on the architecture document, and on what others show of recorded figures.
 
 use crate::rules;
 
 rules! {
+    #[test]
+    fn the_readme_shows_the_recorded_table_of_peers(
+        tests::tidy::documents::the_readme_shows_the_recorded_table_of_peers
+    )
+    broken_by {
+        [("README.md", "| ours | 14.4 |\n")]
+        [("bench/results/peers.md", "| ours | 14.4 |\n")]
+        [("bench/results/peers.md", "| ours | 14.4 |\n"), ("README.md", "| ours | 14.3 |\n")]
+        [("bench/results/peers.md", ""), ("README.md", "| ours | 14.4 |\n")]
+    }
+    kept_by {
+        [("bench/results/peers.md", "| ours | 14.4 |\n"), ("README.md", "# A\n\n| ours | 14.4 |\n\nb\n")]
+    }
+
     #[test]
     fn the_architecture_names_every_module(
         tests::tidy::documents::the_architecture_names_every_module
