@@ -323,10 +323,10 @@ fn publish(
     apply_configured_limits(&config, &fleet);
     // What the configuration says, before any engine was asked.
     let routes = models::Catalog::default().routes(&models::configured(&config));
-    // A shard may be a little ahead of the others.
-    let descriptors = descriptors::Shares::of(descriptors, config.backends.len());
-    let sessions_max = sessions_max(&config, descriptors.shards);
+    let may_open = descriptors::Shares::of(descriptors, config.backends.len());
+    let sessions_max = sessions_max(&config, may_open.shards);
     let share = sessions_max.div_ceil(shards);
+    // A shard may be a little ahead of the others.
     let sessions_per_shard_max = share.saturating_add(share / 8).min(sessions_max);
     Ok(Box::leak(Box::new(Published::new(Parts {
         config,
@@ -338,8 +338,8 @@ fn publish(
         key: FingerprintKey::new(key.reveal()),
         instance: random_u64()?,
         sessions_per_shard_max,
-        descriptors_per_shard: descriptors.shards / shards,
-        visits_at_once: descriptors.visits,
+        descriptors_per_shard: may_open.shards / shards,
+        visits_at_once: may_open.visits,
     }))))
 }
 

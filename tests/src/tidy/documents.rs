@@ -9,6 +9,8 @@
 //!   `` `http/{head,framing}.rs` ``. A `mod.rs` is named by its folder: `` `http/` ``.
 //! - A heading `Invariants` is followed by a list. Each item ends with its tests:
 //!   ``test: `tests/tests/e2e.rs::a_full_backend_is_busy` ``, several separated by commas.
+//!
+//! And the README against the table of peers that was recorded: it shows the whole of it, letter by letter.
 
 use super::purity::CRATES;
 use super::safety::has_word;
