@@ -108,6 +108,15 @@ pub const STREAM_EVENTS_AT_ONCE: usize = 32;
 /// Reads of a stream behind its first event before it rides on the ring: getting on and off costs as much as two or
 /// three plain reads, and the shortest replies end here.
 pub const READS_BEFORE_RIDE: u32 = 2;
+/// Pieces of a stream on the ring after which its engine's acknowledgements are delayed first, and after which it shows whether
+/// they still are: an engine that waits for each has sent two by then, and shorter streams need no call.
+pub const ACKS_LOOKED_AT_AFTER: u32 = 4;
+/// Pieces until they are delayed anew: a pause of 40 ms ends it, and few streams are without one for much longer.
+pub const ACKS_ASKED_AGAIN_AFTER: u32 = 64;
+/// So many times as long after each try that did not last: an engine that waits for each is late once in most of its streams.
+pub const ACKS_ASKED_AGAIN_FACTOR: u32 = 16;
+/// The longest of these.
+pub const ACKS_ASKED_AGAIN_MAX: u32 = 4096;
 /// Rounds of submitting and taking in completions before other tasks of the shard have their turn.
 pub const STREAM_ROUNDS_MAX: usize = 64;
 

@@ -8,6 +8,7 @@
 //!
 //! It never parses a head, never connects or closes, and decides nothing about backends.
 
+mod acks;
 mod stream;
 mod uring;
 

@@ -9,7 +9,8 @@ use index::Millis;
 use rustix::io::Errno;
 
 use super::Ridden;
-use super::uring::{Completion, Uring};
+use super::acks::{Acks, Due};
+use super::uring::{Completion, Uring, acks_are_delayed, delay_acks};
 use crate::alarm::Alarm;
 use crate::limits::{STREAM_BACKLOG_MAX, STREAM_EVENTS_AT_ONCE};
 use crate::memory::Charge;
@@ -114,6 +115,7 @@ pub(super) struct Stream {
     end: Option<End>,
     given_up: bool,
     bytes: u64,
+    acks: Acks,
     waker: Option<Waker>,
 }
 
@@ -130,6 +132,7 @@ impl Stream {
             end: None,
             given_up: false,
             bytes: 0,
+            acks: Acks::new(),
             waker: None,
         }
     }
@@ -242,6 +245,9 @@ impl Stream {
         if let Some(backend) = self.course.backend {
             backend.note_alive(now);
         }
+        if let Some(due) = self.acks.piece() {
+            self.see_to_acks(due);
+        }
         self.bytes += sent as u64;
         let waits = self.is_writing() || self.is_passing(uring);
         if waits {
@@ -259,6 +265,21 @@ impl Stream {
             self.end_with(End::Cut);
         }
         !waits && sent > 0
+    }
+
+    #[cold]
+    fn see_to_acks(&mut self, due: Due) {
+        match due {
+            Due::Ask => delay_acks(self.course.upstream, true),
+            Due::Look => self.acks.looked(acks_are_delayed(self.course.upstream)),
+        }
+    }
+
+    /// The connection is about to be handed back.
+    fn leave_acks(&self) {
+        if self.acks.is_open() {
+            delay_acks(self.course.upstream, false);
+        }
     }
 
     fn sent(&mut self, uring: &mut Uring, key: Key, done: Completion, now: Millis) {
@@ -476,6 +497,7 @@ impl Streams {
             stream.waker = Some(cx.waker().clone());
             return Poll::Pending;
         };
+        stream.leave_acks();
         match self.remove(key) {
             Some(Stream { reply, bytes, .. }) => Poll::Ready(Ridden { end, reply, bytes }),
             None => Poll::Pending,

@@ -2,14 +2,15 @@
 //! the upstream and the supply of buffers do. Without io_uring these tests say so and check nothing.
 
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Waker;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::sockopt::{set_socket_send_buffer_size, set_tcp_quickack, tcp_quickack};
 
 use super::uring::Completion;
 use super::*;
@@ -17,7 +18,8 @@ use crate::alarm::{Alarm, Alarms, Raced, within};
 use crate::api::Dialect;
 use crate::http::{Method, ResponseHead};
 use crate::limits::{
-    RESPONSE_HEAD, STREAM_BACKLOG_MAX, STREAM_BUFFER_BYTES, STREAM_EVENTS_AT_ONCE,
+    ACKS_ASKED_AGAIN_AFTER, ACKS_ASKED_AGAIN_FACTOR, ACKS_LOOKED_AT_AFTER, RESPONSE_HEAD,
+    STREAM_BACKLOG_MAX, STREAM_BUFFER_BYTES, STREAM_EVENTS_AT_ONCE,
 };
 use crate::memory::{Allowance, Budget, Charge};
 use crate::published::EngineKind;
@@ -76,10 +78,19 @@ impl Line {
         ring: &'r StreamRing,
         prepared: impl FnOnce(Reply) -> Reply,
     ) -> Ride<'r> {
+        self.start_from(ring, self.upstream.as_raw_fd(), prepared)
+    }
+
+    fn start_from<'r>(
+        &self,
+        ring: &'r StreamRing,
+        upstream: RawFd,
+        prepared: impl FnOnce(Reply) -> Reply,
+    ) -> Ride<'r> {
         let mut head = ResponseHead::new();
         head.parse(HEAD, &RESPONSE_HEAD, Method::Post).unwrap().unwrap();
         let course = Course {
-            upstream: self.upstream.as_raw_fd(),
+            upstream,
             client: self.downstream.as_raw_fd(),
             backend: None,
             alarm: Rc::clone(&self.alarm),
@@ -477,4 +488,51 @@ fn a_client_that_takes_nothing_is_told_nothing_more() {
         assert!(number < 10_000, "the client's buffer never fills");
     }
     assert!(!ride.say(chunk(": alive\n\n")));
+}
+
+/// The engine's end and the proxy's of a connection that acknowledges each piece.
+fn tcp() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (engine, _) = listener.accept().unwrap();
+    engine.set_nodelay(true).unwrap();
+    set_tcp_quickack(&upstream, true).unwrap();
+    (engine, upstream)
+}
+
+#[test]
+fn small_pieces_are_acknowledged_late_and_each_again_once_that_had_to_end() {
+    let Some(ring) = ring(8) else { return };
+    let (mut engine, upstream) = tcp();
+    let late = || !tcp_quickack(&upstream).unwrap();
+    let mut line = Line::new();
+    let mut ride = line.start_from(&ring, upstream.as_raw_fd(), |reply| reply);
+    let mut number = 0;
+    let mut pieces = |count: u32, client: &mut UnixStream| {
+        for _ in 0..count {
+            number += 1;
+            engine.write_all(&event(number)).unwrap();
+            let mut arrived = Vec::new();
+            while arrived.len() < event(number).len() {
+                ring.turn(Millis(1));
+                arrived.append(&mut taken(client));
+            }
+            assert!(arrived == event(number));
+        }
+    };
+    pieces(ACKS_LOOKED_AT_AFTER - 1, &mut line.client);
+    assert!(!late(), "a short stream is left in peace");
+    pieces(1, &mut line.client);
+    assert!(late());
+    // What the kernel does when an acknowledgement was due for too long.
+    set_tcp_quickack(&upstream, true).unwrap();
+    pieces(ACKS_LOOKED_AT_AFTER + ACKS_ASKED_AGAIN_AFTER, &mut line.client);
+    assert!(!late(), "it is not asked again as soon as if it had gone well");
+    pieces((ACKS_ASKED_AGAIN_FACTOR - 1) * ACKS_ASKED_AGAIN_AFTER, &mut line.client);
+    assert!(late());
+    // Over before it showed how that went.
+    engine.write_all(LAST).unwrap();
+    turn(&ring);
+    assert_eq!(ended(&mut ride).unwrap().end, End::Over);
+    assert!(!late(), "the connection goes back as it came");
 }

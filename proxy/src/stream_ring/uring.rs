@@ -222,6 +222,22 @@ impl Uring {
     }
 }
 
+/// Whether what comes on `fd`, which is open, is acknowledged late: every second small piece (Linux: `TCP_QUICKACK` off).
+pub(super) fn acks_are_delayed(fd: RawFd) -> bool {
+    // SAFETY: callers ask while the stream's connections are held open.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::net::sockopt::tcp_quickack(fd).is_ok_and(|at_once| !at_once)
+}
+
+/// Delays acknowledgements on `fd`, which is open, or sends them with each piece again. The kernel falls back to the latter by
+/// itself when one was due for 40 ms.
+pub(super) fn delay_acks(fd: RawFd, delay: bool) {
+    // SAFETY: as above.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    // What is no TCP connection has none to delay.
+    let _ = rustix::net::sockopt::set_tcp_quickack(fd, !delay);
+}
+
 /// `IORING_ENTER_GETEVENTS`.
 const GETEVENTS: u32 = 1;
 
