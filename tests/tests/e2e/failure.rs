@@ -160,7 +160,8 @@ async fn a_health_endpoint_that_a_long_prefill_stalls_is_no_death_and_one_that_i
         }
     })
     .await;
-    let settings = "[health]\ninterval_ms = 50\ntimeout_ms = 50\nfailures_to_down = 2\n";
+    // Long enough that a busy machine does not make it look hung before the prompt has come.
+    let settings = "[health]\ninterval_ms = 50\ntimeout_ms = 200\nfailures_to_down = 2\n";
     let proxy = Proxy::start(&[script.url()], settings);
     let mut client = proxy.client().await;
     // A prompt whose prefill takes minutes where nobody knows better.
@@ -232,7 +233,8 @@ async fn requests_before_an_engine_that_hangs_are_served_elsewhere_once_its_prob
         Script::start(|mut conn: Conn| async move { while conn.request().await.is_some() {} })
             .await;
     let free = Script::always(ok_json("{}")).await;
-    let settings = "[health]\ninterval_ms = 50\ntimeout_ms = 50\nfailures_to_down = 2\n\
+    // Long enough that a busy machine does not make a healthy engine look hung before its request has come.
+    let settings = "[health]\ninterval_ms = 50\ntimeout_ms = 500\nfailures_to_down = 2\n\
         [routing]\npolicy = \"round_robin\"\n";
     let proxy = Proxy::start(&[hung.url(), free.url()], settings);
     let (mut one, mut two) = (proxy.client().await, proxy.client().await);
